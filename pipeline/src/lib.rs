@@ -1,0 +1,1 @@
+//! The dataflow from distinct events to totals by lane, and its checkpoint.

@@ -1,0 +1,1 @@
+//! The comparison of edge counts with served counters.

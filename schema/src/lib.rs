@@ -1,0 +1,1 @@
+//! Migrations and SQL functions of the edge table and its outbox.

@@ -1,0 +1,1 @@
+//! Appliers and counter stores, and the fence between them.

@@ -1,0 +1,1 @@
+//! The relay: committed outbox rows from the write-ahead log, a Kafka transaction per window.
