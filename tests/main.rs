@@ -1,1 +1,4 @@
 //! End-to-end tests on real Postgres, Kafka and Redis.
+
+mod harness;
+mod stack;
