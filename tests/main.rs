@@ -1,4 +1,5 @@
 //! End-to-end tests on real Postgres, Kafka and Redis.
 
+mod deployment;
 mod harness;
 mod stack;

@@ -20,6 +20,7 @@ as_postgres_user() {
 make_postgres_dir() {
   local link="$STACK_DIR/postgres" dir
   [[ -e $link ]] && return
+  rm -f "$link" # it leads nowhere once the machine has emptied its temporary folder
   mkdir -p "$link"
   [[ $(id -u) -ne 0 ]] || chown "$POSTGRES_OS_USER" "$link"
   as_postgres_user test -w "$link" && ((${#link} <= 88)) && return

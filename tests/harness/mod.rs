@@ -13,7 +13,6 @@ mod turn;
 mod wait;
 
 pub(crate) use deployment::Deployment;
-pub(crate) use process::{Output, Process};
 pub(crate) use redis::Redis;
 pub(crate) use stack::Stack;
 pub(crate) use wait::wait_until;
