@@ -1,0 +1,129 @@
+//! A store on Redis: a counter is a plain string, a lane's fence another, and one script moves them together.
+
+mod connection;
+mod keys;
+mod script;
+
+use fencepost_model::placement::LANES;
+use fencepost_model::{Fence, Id};
+
+pub(crate) use connection::Connection;
+pub use connection::RedisConfig;
+pub(crate) use keys::Keys;
+pub(crate) use script::parse_fence;
+
+use self::script::FenceScript;
+use crate::offer::Offer;
+use crate::store::{Outcome, Store, StoreError};
+
+/// Keys that one SCAN step looks at.
+const SCAN_COUNT: usize = 1_000;
+
+/// Counters and fences in one Redis, under one prefix.
+pub struct RedisStore {
+    connection: Connection,
+    keys: Keys,
+    script: FenceScript,
+}
+
+impl RedisStore {
+    /// A store that connects when first used, and again after each error.
+    ///
+    /// # Errors
+    /// When the URL is no Redis URL.
+    pub fn new(config: &RedisConfig) -> Result<Self, StoreError> {
+        Ok(Self {
+            connection: Connection::new(config)?,
+            keys: Keys::new(&config.key_prefix),
+            script: FenceScript::new(),
+        })
+    }
+
+    /// Gives a fence to the lanes that have none. What stands is left alone.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn create(&mut self, generation: u64) -> Result<(), StoreError> {
+        let fence = Fence::unapplied(generation).to_string();
+        let mut pipeline = redis::pipe();
+        for key in self.keys.fences() {
+            pipeline.cmd("SETNX").arg(key).arg(&fence);
+        }
+        self.connection.with(|connection| Ok(pipeline.exec(connection)?))
+    }
+
+    /// Whether no key of the store exists.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn is_empty<I: Id>(&mut self) -> Result<bool, StoreError> {
+        let keys = &self.keys;
+        self.connection.with(|connection| {
+            let mut empty = true;
+            scan(connection, keys, |_, found| {
+                empty &= !found.iter().any(|key| keys.owns::<I>(key));
+                Ok(empty)
+            })?;
+            Ok(empty)
+        })
+    }
+
+    /// Removes every key of the store, the fences first, so that no reader takes for exact what is going, and no
+    /// applier adds to it. Keys under a longer prefix are another store's and stay.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn clear<I: Id>(&mut self) -> Result<(), StoreError> {
+        let keys = &self.keys;
+        self.connection.with(|connection| {
+            redis::cmd("DEL").arg(keys.fences()).exec(connection)?;
+            scan(connection, keys, |connection, found| {
+                let own: Vec<_> = found.iter().filter(|key| keys.owns::<I>(key)).collect();
+                if !own.is_empty() {
+                    redis::cmd("UNLINK").arg(own).exec(connection)?;
+                }
+                Ok(true)
+            })
+        })
+    }
+}
+
+impl<I: Id> Store<I> for RedisStore {
+    fn fences(&mut self) -> Result<Vec<Option<Fence>>, StoreError> {
+        let keys = &self.keys;
+        let texts: Vec<Option<String>> = self
+            .connection
+            .with(|connection| Ok(redis::cmd("MGET").arg(keys.fences()).query(connection)?))?;
+        (0..LANES)
+            .zip(texts)
+            .map(|(lane, text)| text.map(|text| parse_fence(keys, lane, &text)).transpose())
+            .collect()
+    }
+
+    fn apply(&mut self, offers: &[Offer<I>]) -> Result<Vec<Outcome<I>>, StoreError> {
+        let Self { connection, keys, script } = self;
+        connection.with(|connection| script.apply(connection, keys, offers))
+    }
+}
+
+/// Hands on the keys that begin like the store's, a batch at a time, until told to stop. A key may come twice.
+pub(crate) fn scan(
+    connection: &mut redis::Connection,
+    keys: &Keys,
+    mut batch: impl FnMut(&mut redis::Connection, &[Vec<u8>]) -> Result<bool, StoreError>,
+) -> Result<(), StoreError> {
+    let mut cursor = 0_u64;
+    loop {
+        let (next, found): (u64, Vec<Vec<u8>>) = redis::cmd("SCAN")
+            .arg(cursor)
+            .arg("MATCH")
+            .arg(keys.pattern())
+            .arg("COUNT")
+            .arg(SCAN_COUNT)
+            .query(connection)?;
+        if !batch(connection, &found)? || next == 0 {
+            return Ok(());
+        }
+        cursor = next;
+    }
+}

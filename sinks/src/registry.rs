@@ -1,0 +1,69 @@
+//! The registry of stores in Postgres: which exist, and the life of each.
+
+use postgres::error::SqlState;
+use postgres::{Client, NoTls};
+
+use crate::store::StoreError;
+
+/// The table `fencepost.stores`.
+pub(crate) struct Registry(Client);
+
+impl Registry {
+    /// Connects.
+    pub(crate) fn open(url: &str) -> Result<Self, StoreError> {
+        Client::connect(url, NoTls).map(Self).map_err(|error| classify(&error))
+    }
+
+    /// The generation of a store, if it is registered.
+    pub(crate) fn generation(&mut self, name: &str) -> Result<Option<u64>, StoreError> {
+        let row = self
+            .0
+            .query_opt("SELECT generation FROM fencepost.stores WHERE name = $1", &[&name])
+            .map_err(|error| classify(&error))?;
+        row.map(|row| {
+            let generation: i64 = row.get(0);
+            u64::try_from(generation).map_err(|_| {
+                StoreError::Refused(format!(
+                    "fencepost.stores says generation {generation} of store {name}; it must be above 0: correct the row"
+                ))
+            })
+        })
+        .transpose()
+    }
+
+    /// Registers a store, or its next generation.
+    pub(crate) fn register(&mut self, name: &str, generation: u64) -> Result<(), StoreError> {
+        let generation = i64::try_from(generation).map_err(|_| {
+            StoreError::Refused(format!(
+                "store {name} has the impossible generation {generation}; rebuild it"
+            ))
+        })?;
+        self.0
+            .execute(
+                "INSERT INTO fencepost.stores (name, generation) VALUES ($1, $2)
+                 ON CONFLICT (name) DO UPDATE SET generation = excluded.generation
+                 WHERE stores.generation < excluded.generation",
+                &[&name, &generation],
+            )
+            .map(drop)
+            .map_err(|error| classify(&error))
+    }
+}
+
+/// A database that is away comes back; one that knows no such table, user or database needs an operator.
+fn classify(error: &postgres::Error) -> StoreError {
+    let text = match error.as_db_error() {
+        Some(server) => format!("registry of stores in postgres: {server}"),
+        None => format!("registry of stores in postgres: {error}"),
+    };
+    match error.code() {
+        Some(code) if *code == SqlState::UNDEFINED_TABLE || *code == SqlState::INVALID_SCHEMA_NAME => {
+            StoreError::Refused(format!("{text}; run `fencepost migrate`"))
+        }
+        // Classes 28 (authorization), 3D (no such database), 42 (no such thing, no permission), 23 (constraint).
+        Some(code) if ["28", "3D", "42", "23"].iter().any(|class| code.code().starts_with(class)) => {
+            StoreError::Refused(format!("{text}; check [postgres] url and its permissions"))
+        }
+        _ => StoreError::Transient(text),
+    }
+}
