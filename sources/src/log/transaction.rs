@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use fencepost_model::{WindowId, WindowRecord, record};
+use fencepost_model::{Position, WindowId, WindowRecord, record};
 use rdkafka::ClientContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::{DeliveryResult, Header, OwnedHeaders};
@@ -27,9 +27,6 @@ const POLL: Duration = Duration::from_millis(1);
 
 /// Deliveries are reported now and then, not after each record.
 const POLL_EVERY: u32 = 1_000;
-
-/// Header of a dead letter: why the record could not be counted.
-const REASON_HEADER: &str = "reason";
 
 /// The log as the relay writes it. Holds the transactional id: whoever took over before can commit no more.
 pub struct KafkaWindowLog {
@@ -110,19 +107,25 @@ impl WindowLog for KafkaWindowLog {
         )
     }
 
-    fn bury(&mut self, row: &BadRow, timestamp: WindowId) -> Result<(), LogError> {
+    fn bury(&mut self, position: Position, row: &BadRow, timestamp: WindowId) -> Result<(), LogError> {
+        let Position { epoch, lsn, index } = position;
+        let position = format!("[{epoch},{lsn},{index}]");
         tracing::error!(
             reason = row.reason,
             row = row.row,
+            position,
             topic = self.dead_letters,
-            "outbox row is no event: sent to the dead letters, and counted nowhere"
+            "outbox row is no event: it goes to the dead letters, and is counted nowhere"
         );
-        let reason = OwnedHeaders::new().insert(Header { key: REASON_HEADER, value: Some(row.reason) });
+        let header = |key, value| Header { key, value: Some(value) };
+        let headers = OwnedHeaders::new_with_capacity(2)
+            .insert(header("reason", row.reason))
+            .insert(header("position", position.as_str()));
         self.transaction.produce(
             BaseRecord::to(&self.dead_letters)
                 .partition(0)
                 .payload(row.row.as_bytes())
-                .headers(reason)
+                .headers(headers)
                 .timestamp(timestamp.cast_signed()),
         )
     }

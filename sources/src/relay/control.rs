@@ -130,10 +130,11 @@ impl Control {
     /// # Errors
     /// When the connection, and the lock with it, is lost.
     pub(super) fn beat(mut self, period: Duration, stop: &Receiver<()>) -> Result<(), Failure> {
+        let failed = |error| Failure::query("cannot write a heartbeat", &error);
+        let heartbeat = "SELECT pg_logical_emit_message(true, $1, ''::text)";
+        let heartbeat = self.client.prepare(heartbeat).map_err(failed)?;
         loop {
-            self.client
-                .execute("SELECT pg_logical_emit_message(true, $1, ''::text)", &[&HEARTBEAT_PREFIX])
-                .map_err(|error| Failure::query("cannot write a heartbeat", &error))?;
+            self.client.execute(&heartbeat, &[&HEARTBEAT_PREFIX]).map_err(failed)?;
             match stop.recv_timeout(period) {
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(()),

@@ -234,7 +234,7 @@ impl Relay {
                 let open = self.open(now_ms, log.partitions());
                 open.cut.position = position;
                 let timestamp = open.timestamp;
-                log.bury(&bad, timestamp)?;
+                log.bury(position, &bad, timestamp)?;
             }
         }
         Ok(closed)

@@ -2,16 +2,18 @@
 //!
 //! The stream describes a table once, by a Relation message, before its first row, and again after the table changed;
 //! rows then name it by its OID alone. A new stream describes everything anew: a [`Decoder`] lives as long as one.
+//! Partitions are described too, although their rows come as rows of the outbox: so it is a row that is refused, not
+//! the description of a table.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use fencepost_model::Event;
 
 use super::outbox::{self, COLUMNS};
 use super::{BadRow, Change};
 
-/// The stream speaks of at most so many tables: the outbox, and again after each rewrite of its definition.
-const RELATIONS_MAX: usize = 1_000;
+/// So many other tables are remembered; a row of one that is forgotten is refused all the same.
+const OTHERS_MAX: usize = 1_000;
 
 /// Why a message cannot be followed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -36,6 +38,8 @@ pub enum DecodeError {
 pub struct Decoder {
     /// OIDs under which the stream has described the outbox.
     outbox: HashSet<u32>,
+    /// Other tables, and why their rows are refused.
+    others: HashMap<u32, DecodeError>,
 }
 
 /// What is in one column of a row.
@@ -71,37 +75,28 @@ impl Decoder {
             columns.push((name, kind));
         }
         input.end()?;
-        let refuse = |difference: String| {
-            Err(DecodeError::NotTheOutbox { table: format!("{schema}.{name}"), difference })
-        };
-        if (schema, name) != outbox::TABLE {
-            return refuse("it has another name".to_owned());
+        match difference((schema, name), &columns) {
+            None => {
+                self.others.remove(&oid);
+                self.outbox.insert(oid);
+            }
+            Some(difference) => {
+                if self.others.len() >= OTHERS_MAX {
+                    self.others.clear();
+                }
+                self.outbox.remove(&oid);
+                let table = format!("{schema}.{name}");
+                self.others.insert(oid, DecodeError::NotTheOutbox { table, difference });
+            }
         }
-        if let Some(place) =
-            (0..COLUMNS.len().max(columns.len())).find(|i| COLUMNS.get(*i) != columns.get(*i))
-        {
-            let describe = |columns: &[(&str, u32)]| match columns.get(place) {
-                Some((name, kind)) => format!("{name} of type {kind}"),
-                None => "none".to_owned(),
-            };
-            return refuse(format!(
-                "column {} is {}, not {}",
-                place + 1,
-                describe(&columns),
-                describe(&COLUMNS)
-            ));
-        }
-        if self.outbox.len() >= RELATIONS_MAX {
-            self.outbox.clear();
-        }
-        self.outbox.insert(oid);
         Ok(())
     }
 
     fn insert(&self, input: &mut Input<'_>) -> Result<Result<Event<i64>, BadRow>, DecodeError> {
         let oid = input.u32()?;
         if !self.outbox.contains(&oid) {
-            return Err(DecodeError::Malformed("a row of a table that was not described"));
+            let other = self.others.get(&oid).cloned();
+            return Err(other.unwrap_or(DecodeError::Malformed("a row of a table that was not described")));
         }
         if input.byte()? != b'N' || usize::from(input.u16()?) != COLUMNS.len() {
             return Err(DecodeError::Malformed("a row with other columns than described"));
@@ -120,6 +115,19 @@ impl Decoder {
         input.end()?;
         Ok(outbox::event(&row))
     }
+}
+
+/// What makes a table another than the outbox, if anything does.
+fn difference(table: (&str, &str), columns: &[(&str, u32)]) -> Option<String> {
+    if table != outbox::TABLE {
+        return Some("it has another name".to_owned());
+    }
+    let place = (0..COLUMNS.len().max(columns.len())).find(|i| COLUMNS.get(*i) != columns.get(*i))?;
+    let describe = |columns: &[(&str, u32)]| match columns.get(place) {
+        Some((name, kind)) => format!("{name} of type {kind}"),
+        None => "none".to_owned(),
+    };
+    Some(format!("column {} is {}, not {}", place + 1, describe(columns), describe(&COLUMNS)))
 }
 
 /// The rest of a message.

@@ -1,4 +1,4 @@
-use fencepost_model::{WindowId, WindowRecord};
+use fencepost_model::{Position, WindowId, WindowRecord};
 
 use super::BadRow;
 use crate::log::LogError;
@@ -20,7 +20,7 @@ pub trait WindowLog {
     ///
     /// # Errors
     /// As [`WindowLog::send`].
-    fn bury(&mut self, row: &BadRow, timestamp: WindowId) -> Result<(), LogError>;
+    fn bury(&mut self, position: Position, row: &BadRow, timestamp: WindowId) -> Result<(), LogError>;
 
     /// Closes the window: a marker in every partition, the record in `windows`, and all of it becomes visible.
     ///

@@ -82,7 +82,7 @@ impl WindowLog for MemoryLog {
         self.act(|log| log.open().partitions[record.partition as usize].push((event, record.timestamp)))
     }
 
-    fn bury(&mut self, _: &BadRow, _: WindowId) -> Result<(), LogError> {
+    fn bury(&mut self, _: Position, _: &BadRow, _: WindowId) -> Result<(), LogError> {
         self.act(|log| log.open().buried += 1)
     }
 
