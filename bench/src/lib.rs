@@ -1,1 +1,3 @@
 //! Load generator and measurements.
+
+pub mod load;

@@ -1,16 +1,8 @@
 use anyhow::{Context, ensure};
 use postgres::Client;
 
-use crate::server;
-
-/// Creates the replication slot that the relay reads from. Returns its name if it was missing.
-///
-/// Waits for the transactions that are open now to end: the slot starts at a point where none is.
-///
-/// # Errors
-/// When `wal_level` is not `logical`, when a slot of the name belongs to something else, or when Postgres has none left.
-pub fn create_slot(client: &mut Client, slot: &str) -> anyhow::Result<Option<String>> {
-    server::check(client)?;
+/// Creates the slot, unless it is there and the relay's.
+pub(crate) fn create(client: &mut Client, slot: &str) -> anyhow::Result<Option<String>> {
     let context = || format!("creating replication slot {slot}");
     let present = client
         .query_opt(
