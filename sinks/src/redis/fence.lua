@@ -7,29 +7,26 @@
 -- Redis keeps what a script has written before it fails. So everything is read and checked first; the writes after
 -- that cannot fail, and the fence is the last.
 
+local call, find = redis.call, string.find
 local prefix, expected, after, window, epoch = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local KEYS_BEFORE, ARGS_BEFORE = 2, 5
 local LIMIT = 2 ^ 53 -- beyond it doubles are not exact
 local CHUNK = 1000   -- unpack is limited by Lua's stack
 
 -- MGET, not GET: a key of another type reads as missing instead of raising an error.
-local fence = redis.call('MGET', KEYS[1])[1]
+local fence = call('MGET', KEYS[1])[1]
 if fence ~= expected or epoch < tonumber(string.match(fence, ' epoch=(%d+) ')) then
   return {0, fence}
 end
 
 -- The number that a canonical decimal text stands for, or nil. Text of more digits would be rounded into range.
 local function number(text)
-  if #text <= 17 and (text == '0' or string.find(text, '^%-?[1-9]%d*$')) then
+  if #text <= 17 and (text == '0' or find(text, '^%-?[1-9]%d*$')) then
     local n = tonumber(text)
     if n > -LIMIT and n < LIMIT then
       return n
     end
   end
-end
-
-local function in_range(n)
-  return n > -LIMIT and n < LIMIT
 end
 
 -- All digits: tostring would write 1e+15.
@@ -46,26 +43,27 @@ local values, bad, debts = {}, {}, {}
 
 for first = 1, count, CHUNK do
   local last = math.min(first + CHUNK - 1, count)
-  local texts = redis.call('MGET', unpack(KEYS, KEYS_BEFORE + first, KEYS_BEFORE + last))
+  local texts = call('MGET', unpack(KEYS, KEYS_BEFORE + first, KEYS_BEFORE + last))
   local missing = {}
   for i = first, last do
     local text = texts[i - first + 1]
     if text then
       values[i] = number(text)
-      bad[i] = not values[i]
     else
       values[i] = 0
       missing[#missing + 1] = KEYS[KEYS_BEFORE + i]
     end
   end
-  if #missing > 0 and redis.call('EXISTS', unpack(missing)) > 0 then
+  if #missing > 0 and call('EXISTS', unpack(missing)) > 0 then
     for i = first, last do
-      bad[i] = bad[i] or (not texts[i - first + 1] and redis.call('EXISTS', KEYS[KEYS_BEFORE + i]) == 1)
+      if not texts[i - first + 1] and call('EXISTS', KEYS[KEYS_BEFORE + i]) == 1 then
+        values[i] = nil
+      end
     end
   end
 end
 
-local debt_type = redis.call('TYPE', KEYS[2]).ok
+local debt_type = call('TYPE', KEYS[2]).ok
 local debt_bad = debt_type ~= 'none' and debt_type ~= 'hash'
 if debt_type == 'hash' then
   for first = 1, count, CHUNK do
@@ -74,7 +72,7 @@ if debt_type == 'hash' then
     for i = first, last do
       items[#items + 1] = item(i)
     end
-    for j, text in ipairs(redis.call('HMGET', KEYS[2], unpack(items))) do
+    for j, text in ipairs(call('HMGET', KEYS[2], unpack(items))) do
       if text then
         local debt = number(text)
         if debt and debt > 0 then
@@ -90,22 +88,22 @@ if debt_bad then
   debts = {}
 end
 
+local sums = {}
 for i = 1, count do
-  local amount = tonumber(ARGV[ARGS_BEFORE + i])
-  local debt = debts[i] or 0
-  if not bad[i] then
-    bad[i] = not in_range(values[i] - debt) or not in_range(values[i] - debt + amount)
+  local amount, debt = tonumber(ARGV[ARGS_BEFORE + i]), debts[i] or 0
+  local sum = values[i] and values[i] - debt + amount
+  if not sum or sum >= LIMIT or sum <= -LIMIT then
+    bad[i] = true
+    sum = amount - debt
   end
-  if bad[i] then
-    values[i] = 0
-  end
+  sums[i] = sum
 end
 
 local set_aside, owed = {}, {}
 
 local function move_aside(key)
   local aside = prefix .. 'aside:' .. string.sub(key, #prefix + 1) .. ':' .. window
-  redis.call('RENAME', key, aside)
+  call('RENAME', key, aside)
   set_aside[#set_aside + 1] = aside
 end
 
@@ -113,22 +111,21 @@ if debt_bad then
   move_aside(KEYS[2])
 end
 for i = 1, count do
-  local key, amount, debt = KEYS[KEYS_BEFORE + i], ARGV[ARGS_BEFORE + i], debts[i] or 0
-  local sum = values[i] - debt + tonumber(amount)
+  local key, sum = KEYS[KEYS_BEFORE + i], sums[i]
   if bad[i] then
     move_aside(key)
   end
   if sum < 0 then
-    redis.call('SET', key, '0')
-    redis.call('HSET', KEYS[2], item(i), digits(-sum))
+    call('SET', key, '0')
+    call('HSET', KEYS[2], item(i), digits(-sum))
     owed[#owed + 1] = item(i)
     owed[#owed + 1] = digits(-sum)
-  elseif debt > 0 then
-    redis.call('SET', key, digits(sum))
-    redis.call('HDEL', KEYS[2], item(i))
+  elseif debts[i] then
+    call('SET', key, digits(sum))
+    call('HDEL', KEYS[2], item(i))
   else
-    redis.call('INCRBY', key, amount)
+    call('INCRBY', key, ARGV[ARGS_BEFORE + i])
   end
 end
-redis.call('SET', KEYS[1], after)
+call('SET', KEYS[1], after)
 return {1, set_aside, owed}
