@@ -4,7 +4,34 @@
 //! partition a lane) and `dead-letters`. Everything else reaches the log through the ports below and knows nothing of
 //! Kafka.
 
+mod assembler;
+pub mod chain;
+mod client;
+mod config;
+mod dead_letters;
+mod error;
+mod flips_reader;
+mod offsets;
+mod scan;
+pub mod topic_id;
+pub mod topics;
+pub mod totals_chain;
+mod totals_reader;
+mod totals_writer;
+mod transaction;
+pub mod windows;
+
+pub use config::KafkaConfig;
+pub use error::LogError;
+pub use flips_reader::KafkaFlipsReader;
+pub use totals_reader::KafkaTotalsReader;
+pub use totals_writer::KafkaTotalsWriter;
+pub use transaction::KafkaWindowLog;
+
 use fencepost_model::{Correction, Flip, LaneTotals, Marker, Position, WindowId};
+
+/// Called by an adapter's thread when there is something to poll for: wakes the one who steps.
+pub type Waker = Box<dyn Fn() + Send>;
 
 /// What a partition of the flips topic holds of one window, read whole and checked against its marker.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,19 +117,4 @@ pub trait TotalsReader<I>: Send {
     /// # Errors
     /// See [`LogError`]. After an error the reader is of no more use.
     fn poll(&mut self) -> Result<Option<Totals<I>>, LogError>;
-}
-
-/// What went wrong with the log, by what the caller does about it.
-#[derive(Debug, thiserror::Error)]
-pub enum LogError {
-    /// Passes: try again, after a while, from the last state that is known to be in the log.
-    #[error("{0}")]
-    Transient(String),
-    /// Another instance has taken over: stop.
-    #[error("{0}")]
-    Fenced(String),
-    /// The log is not what it was or not what it should be: stop, and let an operator decide. The message says what
-    /// happened, to what, and what to run next.
-    #[error("{0}")]
-    Refused(String),
 }
