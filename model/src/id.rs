@@ -48,28 +48,28 @@ impl Id for i64 {
 }
 
 /// Appends a signed integer as a zigzag varint.
-pub(crate) fn put_i64(n: i64, out: &mut Vec<u8>) {
+pub fn put_i64(n: i64, out: &mut Vec<u8>) {
     let mut bytes = [0; 10];
     let length = n.encode_var(&mut bytes);
     out.extend_from_slice(&bytes[..length]);
 }
 
 /// Appends an unsigned integer as a varint.
-pub(crate) fn put_u64(n: u64, out: &mut Vec<u8>) {
+pub fn put_u64(n: u64, out: &mut Vec<u8>) {
     let mut bytes = [0; 10];
     let length = n.encode_var(&mut bytes);
     out.extend_from_slice(&bytes[..length]);
 }
 
 /// Reads a zigzag varint, or `None` when the bytes end early or are none.
-pub(crate) fn take_i64(input: &mut &[u8]) -> Option<i64> {
+pub fn take_i64(input: &mut &[u8]) -> Option<i64> {
     let (n, length) = i64::decode_var(input)?;
     *input = &input[length..];
     Some(n)
 }
 
 /// Reads a varint, or `None` when the bytes end early or are none.
-pub(crate) fn take_u64(input: &mut &[u8]) -> Option<u64> {
+pub fn take_u64(input: &mut &[u8]) -> Option<u64> {
     let (n, length) = u64::decode_var(input)?;
     *input = &input[length..];
     Some(n)

@@ -20,6 +20,11 @@ pub use marker::{CutKind, Marker, WindowRecord};
 pub use position::Position;
 pub use totals::{LaneTotals, TotalCorrection};
 
+/// The integers of the binary codecs: varints, signed ones as zigzag.
+pub mod varint {
+    pub use crate::id::{put_i64, put_u64, take_i64, take_u64};
+}
+
 /// A window of the log: the events between two markers of a partition. Strictly rising, below [`WINDOW_LIMIT`].
 ///
 /// It is also the logical time of the dataflow. 0 is the window before the first.

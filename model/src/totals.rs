@@ -48,7 +48,7 @@ pub struct LaneTotals<I> {
 }
 
 /// A correction as it travels in the totals log.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct TotalCorrection<I> {
     /// The item whose counter is corrected.
     pub item: I,

@@ -1,0 +1,120 @@
+//! Crashes: what the totals log holds in the end does not show them.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use fencepost_pipeline::PipelineConfig;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::history::{History, Shape};
+use crate::life::{Life, config};
+use crate::memory_log::Topics;
+use crate::oracle;
+
+/// What happens to what a pipeline has left behind.
+#[derive(Clone, Copy, Debug)]
+enum Damage {
+    Nothing,
+    /// The newest segment is cut or changed at a random byte.
+    TornSegment,
+    CheckpointLost,
+    /// The totals log loses some lanes' last records, confirmed ones included.
+    TotalsLoseTails,
+}
+
+const DAMAGES: [Damage; 4] =
+    [Damage::Nothing, Damage::TornSegment, Damage::CheckpointLost, Damage::TotalsLoseTails];
+
+impl Damage {
+    fn strike(self, random: &mut StdRng, topics: &Topics, config: &PipelineConfig) {
+        match self {
+            Damage::Nothing => {}
+            Damage::TornSegment => tear_newest_segment(random, &config.checkpoint_dir),
+            Damage::CheckpointLost => std::fs::remove_dir_all(&config.checkpoint_dir).unwrap(),
+            Damage::TotalsLoseTails => topics.lose_tails(random, 4),
+        }
+    }
+}
+
+fn tear_newest_segment(random: &mut StdRng, dir: &Path) {
+    let names = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let Some(newest) = names.filter(|path| path.extension().is_some_and(|end| end == "frames")).max() else {
+        return;
+    };
+    let mut bytes = std::fs::read(&newest).unwrap();
+    let at = random.random_range(0..bytes.len());
+    if random.random_bool(0.5) {
+        bytes.truncate(at);
+    } else {
+        bytes[at] ^= random.random_range(1..=255);
+    }
+    std::fs::write(&newest, bytes).unwrap();
+}
+
+/// Crashes at a random part, then the damage; again and again, each life with another number of workers.
+fn survives(seed: u64, damages: &[Damage]) -> Arc<Topics> {
+    let dir = tempfile::tempdir().unwrap();
+    let topics = Topics::new(History::draw(seed, Shape::SMALL));
+    let config = config(dir.path());
+    let mut random = StdRng::seed_from_u64(seed);
+    for life in 0..5 {
+        let crashing = Life {
+            seed: random.random(),
+            workers: random.random_range(1..=3),
+            crash_after_parts: Some(random.random_range(1..800)),
+            replay: false,
+        };
+        let (ended, metrics) = crashing.live(&topics, &config);
+        if ended.is_ok() {
+            break;
+        }
+        let error = format!("{:#}", ended.unwrap_err());
+        assert_eq!(error, "aborted", "life {life} of seed {seed}");
+        if metrics.frontier.load(Ordering::Relaxed) > 1 {
+            damages[random.random_range(0..damages.len())].strike(&mut random, &topics, &config);
+        }
+    }
+    let (ended, _) = Life::whole(seed, 2).live(&topics, &config);
+    ended.unwrap();
+    let wanted = oracle::records(&topics.history, config.horizon_windows as usize);
+    oracle::assert_same(&topics.records(), &wanted, &format!("seed {seed}"));
+    topics
+}
+
+#[test]
+fn crashes_at_any_point() {
+    for seed in 0..12 {
+        survives(seed, &[Damage::Nothing]);
+    }
+}
+
+#[test]
+fn a_torn_segment() {
+    for seed in 100..112 {
+        survives(seed, &[Damage::TornSegment]);
+    }
+}
+
+#[test]
+fn a_lost_checkpoint_is_made_again_from_the_log() {
+    let rebuilds: usize = (200..208)
+        .map(|seed| survives(seed, &[Damage::CheckpointLost]).rebuilds.load(Ordering::Relaxed))
+        .sum();
+    assert!(rebuilds >= 8, "only {rebuilds} lives read a horizon again");
+}
+
+#[test]
+fn totals_that_lost_their_tails_are_produced_again() {
+    for seed in 300..310 {
+        survives(seed, &[Damage::TotalsLoseTails]);
+    }
+}
+
+#[test]
+fn anything_after_anything() {
+    for seed in 400..424 {
+        survives(seed, &DAMAGES);
+    }
+}
