@@ -53,6 +53,8 @@ impl KafkaWindowLog {
         settings
             .set("transactional.id", transactional_id)
             .set("transaction.timeout.ms", TRANSACTION_TIMEOUT.as_millis().to_string())
+            // The default of ten seconds would cost as much freshness after each restart of a broker.
+            .set("reconnect.backoff.max.ms", "1000")
             .set("linger.ms", "5")
             .set("batch.size", "1000000")
             .set("batch.num.messages", "100000")

@@ -310,13 +310,17 @@ mod tests {
 
     #[test]
     fn another_table_or_other_columns_are_refused_by_name() {
-        let refusal =
-            |bytes: &[u8]| Decoder::default().decode(bytes).expect_err("not the outbox").to_string();
-        assert!(refusal(&relation(1, ("public", "t"), &COLUMNS)).contains("public.t"));
-        assert!(refusal(&relation(1, outbox::TABLE, &COLUMNS[..9])).contains("column 10 is none"));
+        let refusal = |table, columns: &[(&str, u32)]| {
+            let mut decoder = decoder();
+            let description = relation(0x4000, table, columns);
+            assert_eq!(decoder.decode(&description), Ok(None), "a description alone is no fault");
+            decoder.decode(&insert(0x4000, &[None; 10])).expect_err("not the outbox").to_string()
+        };
+        assert!(refusal(("public", "t"), &COLUMNS).contains("public.t"));
+        assert!(refusal(outbox::TABLE, &COLUMNS[..9]).contains("column 10 is none"));
         let mut columns = COLUMNS;
         columns[3] = ("op", 23);
-        assert!(refusal(&relation(1, outbox::TABLE, &columns)).contains("column 4 is op of type 23"));
+        assert!(refusal(outbox::TABLE, &columns).contains("column 4 is op of type 23"));
         let unknown = insert(0x4001, &[None; 10]);
         assert!(matches!(decoder().decode(&unknown), Err(DecodeError::Malformed(_))));
     }
