@@ -1,5 +1,11 @@
 //! End-to-end tests on real Postgres, Kafka and Redis.
 
+mod counts;
+mod crashes;
 mod deployment;
 mod harness;
+mod load;
+mod schema;
 mod stack;
+mod store_faults;
+mod takeovers;

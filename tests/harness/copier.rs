@@ -48,7 +48,10 @@ fn copy(topic: &str, servers: &str, stop: &AtomicBool, copied: &AtomicU64) {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", servers);
     let producer: BaseProducer = config.clone().set("linger.ms", "1").create().expect("a producer");
-    config.set("group.id", "copier").set("isolation.level", "read_committed").set("enable.auto.commit", "false");
+    config
+        .set("group.id", "copier")
+        .set("isolation.level", "read_committed")
+        .set("enable.auto.commit", "false");
     let consumer: BaseConsumer = config.create().expect("a consumer");
     let metadata = consumer.fetch_metadata(Some(topic), Duration::from_secs(30)).expect("the topic");
     let mut partitions = TopicPartitionList::new();

@@ -100,6 +100,16 @@ impl Process {
         read(&self.stderr)
     }
 
+    /// Waits until it has logged this.
+    pub(crate) fn wait_for_log(&mut self, text: &str) {
+        wait_until(&format!("{} logs {text:?}", self.name), || {
+            let running = self.is_running();
+            let found = self.logs().contains(text);
+            assert!(found || running, "{} ended before it logged {text:?}", self.name);
+            found
+        });
+    }
+
     fn signal(&mut self, signal: Signal) {
         // The id of one that was waited for may be another's by now.
         if self.is_running() {

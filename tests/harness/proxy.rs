@@ -69,7 +69,9 @@ fn carry(client: TcpStream, server: TcpStream, faults: &Arc<Faults>) -> io::Resu
             // A reply that follows a script is that script's: clients wait for each pipeline's answer.
             let answers_script = scripts.swap(0, Ordering::SeqCst) > 0;
             let take = |left: u64| left.checked_sub(1);
-            if answers_script && faults.to_swallow.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok() {
+            if answers_script
+                && faults.to_swallow.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok()
+            {
                 faults.swallowed.fetch_add(1, Ordering::SeqCst);
                 return false;
             }

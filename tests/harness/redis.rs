@@ -1,9 +1,14 @@
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use super::observed::copy_folder;
 use super::ports::free_port;
 use super::stack::Stack;
 use super::wait::wait_until;
+
+/// The folder of its append-only file.
+const APPEND_ONLY: &str = "appendonlydir";
 
 /// A Redis of a test's own, with an append-only file, stopped when dropped.
 pub(crate) struct Redis {
@@ -68,6 +73,21 @@ impl Redis {
         wait_until("Redis answers", || {
             self.connect().and_then(|mut redis| redis::cmd("PING").query::<String>(&mut redis)).is_ok()
         });
+    }
+
+    /// A copy of all it holds now.
+    pub(crate) fn snapshot(&self) -> PathBuf {
+        let copy = Stack::get().new_folder("redis-snapshot");
+        copy_folder(&self.dir.join(APPEND_ONLY), &copy.join(APPEND_ONLY));
+        copy
+    }
+
+    /// Replaces all it holds by a copy made earlier, as a failover to a replica that was behind does.
+    pub(crate) fn restore(&mut self, copy: &Path) {
+        self.kill9();
+        fs::remove_dir_all(self.dir.join(APPEND_ONLY)).expect("the test's folder is writable");
+        copy_folder(&copy.join(APPEND_ONLY), &self.dir.join(APPEND_ONLY));
+        self.restart();
     }
 }
 

@@ -56,7 +56,9 @@ impl TotalsLog {
 
     /// The last window that every lane has.
     pub(crate) fn end(&self) -> WindowId {
-        let of_lane = |lane| self.records.range((lane, 0)..(lane + 1, 0)).next_back().map_or(0, |((_, window), _)| *window);
+        let of_lane = |lane| {
+            self.records.range((lane, 0)..(lane + 1, 0)).next_back().map_or(0, |((_, window), _)| *window)
+        };
         (0..LANES).map(of_lane).min().expect("there are lanes")
     }
 }

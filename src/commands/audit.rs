@@ -1,0 +1,60 @@
+//! `fencepost audit`.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use fencepost_reconcile::{Audit, Drift, NotAtRest};
+
+use crate::cli::AuditArgs;
+use crate::config::Config;
+
+/// Some counters are wrong.
+const WRONG: u8 = 1;
+/// Something was written meanwhile: no verdict.
+const NOT_AT_REST: u8 = 2;
+
+pub(super) fn run(config: &Config, args: &AuditArgs) -> anyhow::Result<ExitCode> {
+    let names: Vec<&String> = match &args.store {
+        Some(name) => vec![name],
+        None => config.store.keys().collect(),
+    };
+    if names.is_empty() {
+        bail!("no store is configured; add a section such as [store.redis]");
+    }
+    let mut code = 0;
+    for name in names {
+        let timeout = Duration::from_secs(args.timeout_s);
+        let audit =
+            fencepost_reconcile::audit(&config.postgres.url, &config.kafka, config.store(name)?, timeout)
+                .with_context(|| format!("store {name}"))?;
+        code = code.max(print(name, &audit, args.list)?);
+    }
+    Ok(code.into())
+}
+
+fn print(store: &str, audit: &Result<Audit, NotAtRest>, list: usize) -> anyhow::Result<u8> {
+    let mut out = std::io::stdout().lock();
+    match audit {
+        Ok(Audit { window, comparison }) => {
+            let wrong = comparison.wrong.len();
+            writeln!(out, "store {store} window {window} items {} wrong {wrong}", comparison.items)?;
+            for Drift { item, edges, counter } in comparison.wrong.iter().take(list) {
+                let counter = counter.map_or("no number".to_owned(), |n| n.to_string());
+                writeln!(out, "wrong item {item} edges {edges} counter {counter}")?;
+            }
+            if wrong > list {
+                writeln!(out, "and {} more; --list shows them", wrong - list)?;
+            }
+            Ok(if wrong == 0 { 0 } else { WRONG })
+        }
+        Err(NotAtRest { window, events }) => {
+            writeln!(
+                out,
+                "store {store} not at rest: {events} events after window {window}; pause writes and run again"
+            )?;
+            Ok(NOT_AT_REST)
+        }
+    }
+}

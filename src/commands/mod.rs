@@ -1,0 +1,39 @@
+//! One thin file a subcommand.
+
+mod apply;
+mod audit;
+mod dump;
+mod get;
+mod load;
+mod migrate;
+mod pipeline;
+mod relay;
+mod up;
+
+use std::process::ExitCode;
+
+use crate::cli::{Cli, Command};
+use crate::config::Config;
+use crate::shutdown;
+
+/// Runs the subcommand; the exit code says what a script needs to know.
+///
+/// # Errors
+/// When it cannot do what it was asked to; the message says why and what to run next.
+pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    let config = Config::load(&cli.config)?;
+    match cli.command {
+        Command::Migrate => migrate::run(&config)?,
+        Command::Relay => relay::run(&config, shutdown::requested()?.as_ref())?,
+        Command::Pipeline { replay } => pipeline::run(&config, replay, shutdown::requested()?.as_ref())?,
+        Command::Apply { store, from_start } => {
+            apply::run(&config, &store, from_start, shutdown::requested()?.as_ref())?
+        }
+        Command::Up => up::run(&config, shutdown::requested()?.as_ref())?,
+        Command::Dump(args) => dump::run(&config, &args)?,
+        Command::Get(args) => get::run(&config, &args)?,
+        Command::Load(options) => load::run(&config, &options, shutdown::requested()?.as_ref())?,
+        Command::Audit(args) => return audit::run(&config, &args),
+    }
+    Ok(ExitCode::SUCCESS)
+}
