@@ -291,6 +291,7 @@ impl<I: Id, R: TotalsReader<I>, S: Store<I>> Applier<I, R, S> {
         }
         let outcomes = self.store.apply(&offers)?;
         assert_eq!(outcomes.len(), offers.len(), "a store answers every offer");
+        let mut refusals = Vec::new();
         for (((lane, offer), records), outcome) in ready.into_iter().zip(&offers).zip(joined).zip(outcomes) {
             match outcome {
                 Outcome::Applied { set_aside, debts } => {
@@ -300,8 +301,17 @@ impl<I: Id, R: TotalsReader<I>, S: Store<I>> Applier<I, R, S> {
                     lane.applied(offer.after, records);
                     self.report(offer, &set_aside, &debts);
                 }
-                Outcome::Refused { fence } => self.refused(lane, offer, fence)?,
+                Outcome::Refused { fence } => {
+                    self.refused(lane, offer, fence)?;
+                    refusals.push((offer, lane.fence()));
+                }
             }
+        }
+        if let Some((offer, found)) = refusals.first() {
+            info!(
+                store = self.name, lanes = refusals.len(), lane = offer.lane, expected = %offer.before, %found,
+                "offers refused by the fence, which is adopted; another applier writes this store, or it went back"
+            );
         }
         Ok(true)
     }
@@ -316,7 +326,6 @@ impl<I: Id, R: TotalsReader<I>, S: Store<I>> Applier<I, R, S> {
         add(&self.metrics.refusals, 1);
         let number = offer.lane;
         let fence = fence.ok_or(ApplyError::Lost(number))?;
-        info!(store = self.name, lane = number, expected = %offer.before, found = %fence, "offer refused by the fence, which is adopted");
         if fence == offer.before {
             return Err(ApplyError::Contradiction(number));
         }
