@@ -264,8 +264,13 @@ fn failed(action: &str, error: &KafkaError, producer: &BaseProducer<Deliveries>)
     if let Some((Code::Fenced | Code::ProducerFenced | Code::InvalidProducerEpoch, reason)) = &fatal {
         return LogError::Fenced(format!("{action}: {reason}"));
     }
+    // Brokers that start know of no topics yet. Whether one is gone is found out before the next window is opened.
+    let unknown = matches!(
+        error.rdkafka_error_code(),
+        Some(Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownPartition)
+    );
     match LogError::kafka(action, error) {
-        LogError::Refused(message) if fatal.is_some() => LogError::Transient(message),
+        LogError::Refused(message) if unknown || fatal.is_some() => LogError::Transient(message),
         other => other,
     }
 }

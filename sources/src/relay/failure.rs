@@ -8,8 +8,10 @@ pub enum Failure {
     /// Passes: the start protocol runs again, after a while.
     #[error("{0}")]
     Transient(String),
-    /// Another relay has taken over the log: stop.
-    #[error("another relay took over: {0}")]
+    /// Another relay has taken over the log, or the brokers gave this one up because it stood still: stop.
+    #[error(
+        "another relay took over: {0}; if none is running, this one stood still for so long that the brokers gave it up: start it again"
+    )]
     Fenced(String),
     /// Somebody has to decide. The message says what happened, to what, and what to run next.
     #[error("{0}")]

@@ -136,18 +136,16 @@ fn check_publication(name: &str, source: &Source) -> Result<(), Refusal> {
         )));
     };
     let outbox = format!("{}.{}", outbox::TABLE.0, outbox::TABLE.1);
-    let (what, repair) = if publication.tables != [outbox.clone()] {
-        (
-            format!("is of tables [{}], not of {outbox}", publication.tables.join(", ")),
-            format!("SET TABLE {outbox}"),
-        )
-    } else if !publication.all_rows {
-        ("filters rows".to_owned(), format!("SET TABLE {outbox}"))
-    } else if !publication.inserts || !publication.via_root {
+    let (what, repair) = if !publication.inserts || !publication.via_root {
         (
             "does not publish the inserts of all partitions as those of their table".to_owned(),
             "SET (publish = 'insert', publish_via_partition_root = true)".to_owned(),
         )
+    } else if publication.tables != [outbox.clone()] {
+        let tables = publication.tables.join(", ");
+        (format!("is of tables [{tables}], not of {outbox}"), format!("SET TABLE {outbox}"))
+    } else if !publication.all_rows {
+        ("filters rows".to_owned(), format!("SET TABLE {outbox}"))
     } else {
         return Ok(());
     };
@@ -170,7 +168,7 @@ fn check_slot(name: &str, source: &Source, last: Option<&WindowRecord>) -> Resul
         Err(Refusal(reason))
     };
     let Some(slot) = &source.slot else {
-        return lost("does not exist");
+        return lost("(relay.slot) does not exist");
     };
     if slot.plugin.as_deref() != Some("pgoutput") || slot.database.as_ref() != Some(&source.database) {
         return Err(Refusal(format!(

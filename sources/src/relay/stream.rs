@@ -123,21 +123,18 @@ async fn read(config: ReplicationConfig, mut acknowledgements: watch::Receiver<u
             }
             event = client.recv() => event,
         };
-        let batch = collect(event, &mut client, &mut decoder);
-        let failed = batch.failure.is_some();
-        if !deliver(Ok(batch.changes), &batches).await {
+        let Collected { changes, failure } = collect(event, &mut client, &mut decoder);
+        if !deliver(Ok(changes), &batches).await {
             return;
         }
-        if let Some(failure) = batch.failure {
+        if let Some(failure) = failure {
             let _ = deliver(Err(failure), &batches).await;
-        }
-        if failed {
             return;
         }
     }
 }
 
-/// What is there to read without waiting.
+/// What was there to read without waiting, and what ended it.
 struct Collected {
     changes: Vec<Change>,
     failure: Option<Failure>,
@@ -146,7 +143,7 @@ struct Collected {
 type Received = Result<Option<ReplicationEvent>, PgWireError>;
 
 fn collect(first: Received, client: &mut ReplicationClient, decoder: &mut Decoder) -> Collected {
-    let mut changes = Vec::with_capacity(BATCH_CHANGES_MAX);
+    let mut changes = Vec::new();
     let mut next = Some(first);
     while let Some(received) = next {
         match decode(received, decoder) {
