@@ -19,9 +19,10 @@ if fence ~= expected or epoch < tonumber(string.match(fence, ' epoch=(%d+) ')) t
   return {0, fence}
 end
 
--- The number that a canonical decimal text stands for, or nil. Text of more digits would be rounded into range.
+-- The number that a canonical decimal text stands for, or nil. The limits are outside the range, since what is rounded
+-- may be rounded onto them.
 local function number(text)
-  if #text <= 17 and (text == '0' or find(text, '^%-?[1-9]%d*$')) then
+  if text == '0' or find(text, '^%-?[1-9]%d*$') then
     local n = tonumber(text)
     if n > -LIMIT and n < LIMIT then
       return n
