@@ -123,7 +123,7 @@ impl<I: Id> Dataflow<I> {
 }
 
 /// Lets a trace merge what lies before the frontier, and counts its rows.
-fn rows_up_to<Tr>(trace: &mut Tr, frontier: WindowId) -> i64
+pub(crate) fn rows_up_to<Tr>(trace: &mut Tr, frontier: WindowId) -> i64
 where
     Tr: TraceReader<Time = WindowId, Batch: SpineBatch>,
 {

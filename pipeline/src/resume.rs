@@ -220,14 +220,15 @@ mod tests {
             survive in prop::collection::vec(any::<bool>(), 20),
             ends in prop::collection::vec(3_u64..20, 1..5),
         ) {
-            let held = frames((1..=20).filter(|n| survive[*n as usize - 1]));
+            let survives = |n: u64| survive[usize::try_from(n).unwrap() - 1];
+            let held = frames((1..=20).filter(|n| survives(*n)));
             let least = ends.iter().min().unwrap() * 10;
             match resume(&held, &lanes(&ends), false) {
                 Ok(Resume::Checkpoint { window }) => {
                     prop_assert!(window <= least);
                     let n = window / 10;
                     for remembered in n.saturating_sub(2).max(1)..=n {
-                        prop_assert!(survive[remembered as usize - 1]);
+                        prop_assert!(survives(remembered));
                     }
                 }
                 other => prop_assert_eq!(other, Ok(Resume::Rebuild { window: least })),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use crossbeam_channel::RecvTimeoutError;
 use fencepost_model::{Id, WindowId};
-use fencepost_sources::log::{PartitionStart, Waker};
+use fencepost_sources::log::{FlipsReader, LogError, PartitionStart, Waker, WindowSlice};
 use timely::scheduling::SyncActivator;
 use timely::worker::Worker;
 
@@ -172,7 +172,11 @@ fn open<I: Id>(
     let is_own = |start: &&PartitionStart| start.partition as usize % peers == index;
     let starts: Vec<_> = job.starts.iter().filter(is_own).copied().collect();
     let (wake_source, wake_totals) = (LateWaker::default(), LateWaker::default());
-    let reader = job.log.flips(&starts, wake_source.waker()).context("cannot open the flips topic")?;
+    let reader: Box<dyn FlipsReader<I>> = if starts.is_empty() {
+        Box::new(NoPartitions)
+    } else {
+        job.log.flips(&starts, wake_source.waker()).context("cannot open the flips topic")?
+    };
     let writer =
         job.log.totals(job.incarnation, wake_totals.waker()).context("cannot open the totals topic")?;
     let parts = SourceParts {
@@ -189,6 +193,15 @@ fn open<I: Id>(
     wake_totals.set(dataflow.totals.clone());
     checkpoint.wake(wake_source.waker());
     Ok(dataflow)
+}
+
+/// For workers beyond the number of partitions: they only total lanes.
+struct NoPartitions;
+
+impl<I> FlipsReader<I> for NoPartitions {
+    fn poll(&mut self) -> Result<Option<WindowSlice<I>>, LogError> {
+        Ok(None)
+    }
 }
 
 /// Wakes an operator that does not exist yet when the ports are opened.

@@ -236,7 +236,7 @@ mod tests {
             },
             remembered_from: window / 2,
             confirmed: window / 3,
-            complete: window % 2 == 0,
+            complete: window.is_multiple_of(2),
             offsets: (0_u32..).take(partitions).map(|p| (p * 3, i64::from(p) + 1_000)).collect(),
         }
     }

@@ -23,15 +23,8 @@ impl WriterThread {
         let error = Arc::new(Mutex::new(None));
         let reported = Arc::clone(&error);
         let run = move || {
-            while let Ok(piece) = writer.received.recv() {
-                writer.take(piece);
-                while let Ok(piece) = writer.received.try_recv() {
-                    writer.take(piece);
-                }
-                if let Err(error) = writer.step() {
-                    *reported.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-                    return;
-                }
+            if let Err(error) = serve(&mut writer) {
+                *reported.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
             }
         };
         let thread = std::thread::Builder::new().name("checkpoint".to_owned()).spawn(run)?;
@@ -56,4 +49,16 @@ impl WriterThread {
             None => Ok(()),
         }
     }
+}
+
+/// Takes whatever has come since the last sync, and syncs it together.
+fn serve<I: Id>(writer: &mut FrameWriter<I>) -> anyhow::Result<()> {
+    while let Ok(piece) = writer.received.recv() {
+        writer.take(piece)?;
+        while let Ok(piece) = writer.received.try_recv() {
+            writer.take(piece)?;
+        }
+        writer.step()?;
+    }
+    Ok(())
 }

@@ -91,14 +91,23 @@ impl<I: Id> FrameWriter<I> {
 
     /// Takes a piece.
     ///
+    /// # Errors
+    /// When partitions disagree about a window.
+    ///
     /// # Panics
-    /// When partitions disagree about a window, or a partition comes twice: the log was checked when it was read.
-    pub(crate) fn take(&mut self, piece: Piece<I>) {
+    /// When a partition comes twice: its worker follows its windows.
+    pub(crate) fn take(&mut self, piece: Piece<I>) -> anyhow::Result<()> {
         let Piece { window, partition, next_offset, arrivals } = piece;
         let open = self.open.entry(window.window).or_insert_with(|| Open { window, pieces: BTreeMap::new() });
-        assert_eq!(open.window, window, "partition {partition} and others disagree about a window");
+        let other = open.window;
+        anyhow::ensure!(
+            other == window,
+            "partition {partition} of the flips topic disagrees with another about window {}: {window:?}, {other:?}",
+            window.window,
+        );
         let twice = open.pieces.insert(partition, (next_offset, arrivals));
         assert!(twice.is_none(), "partition {partition} came twice in window {}", window.window);
+        Ok(())
     }
 
     /// Writes and syncs every frame that is complete, and lets go of what nobody needs any more.

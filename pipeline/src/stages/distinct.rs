@@ -58,3 +58,167 @@ pub(crate) fn distinct<'scope, K: Identity>(
     });
     (amounts, trace)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Mutex;
+    use std::sync::atomic::Ordering;
+
+    use differential_dataflow::input::InputSession;
+    use fencepost_model::CutKind;
+    use proptest::prelude::*;
+    use timely::dataflow::operators::probe::Handle;
+    use timely::dataflow::operators::{Inspect, Probe};
+
+    use super::*;
+    use crate::horizon::Horizon;
+    use crate::identity::FlipKey;
+
+    type Key = FlipKey<i64>;
+    /// (window, key) → amount.
+    type Emitted = BTreeMap<(WindowId, Key), i64>;
+    /// The keys that arrive in each window, from window 1 on.
+    type Arriving = Vec<Vec<Key>>;
+
+    #[derive(Clone, Copy, Debug)]
+    enum Pace {
+        /// All windows before the first step: one batch.
+        OneBatch,
+        /// Each window is done before the next one comes.
+        AWindowABatch,
+        /// The frontier moves every few windows.
+        Every(usize),
+    }
+
+    /// Inserts what arrives, retracts what leaves, and collects what is emitted.
+    fn run(
+        arriving: &Arriving,
+        horizon_windows: u32,
+        pace: Pace,
+        merge_effort: Option<isize>,
+        workers: usize,
+    ) -> (Emitted, i64) {
+        let mut config = match workers {
+            1 => timely::Config::thread(),
+            workers => timely::Config::process(workers),
+        };
+        let differential = differential_dataflow::Config::default().idle_merge_effort(merge_effort);
+        differential_dataflow::configure(&mut config.worker, &differential);
+        let (arriving, emitted) = (arriving.clone(), Arc::new(Mutex::new(Emitted::new())));
+        let collected = Arc::clone(&emitted);
+        let guards = timely::execute(config, move |worker| {
+            let (index, peers) = (worker.index() as i64, worker.peers() as i64);
+            let is_own = |key: &&Key| key.item.rem_euclid(peers) == index;
+            let (mut rows, done) = (InputSession::<WindowId, (Key, ()), i64>::new(), Handle::new());
+            let collected = Arc::clone(&collected);
+            let mut remembered = worker.dataflow(|scope| {
+                let (amounts, remembered) =
+                    distinct(rows.to_collection(scope).inner, "flips", Arc::default());
+                let collect = move |(key, window, amount): &(Key, WindowId, i64)| {
+                    *collected.lock().unwrap().entry((*window, *key)).or_default() += amount;
+                };
+                amounts.inner.inspect(collect).probe_with(&done);
+                remembered
+            });
+            let mut horizon = Horizon::new(horizon_windows);
+            for (window, keys) in (1..).zip(&arriving) {
+                rows.advance_to(window);
+                keys.iter().filter(is_own).for_each(|key| rows.update((*key, ()), 1));
+                for leaving in horizon.close(window, CutKind::Whole) {
+                    let left = &arriving[usize::try_from(leaving).unwrap() - 1];
+                    left.iter().filter(is_own).for_each(|key| rows.update((*key, ()), -1));
+                }
+                let flush = match pace {
+                    Pace::OneBatch => false,
+                    Pace::AWindowABatch => true,
+                    Pace::Every(windows) => window % windows as u64 == 0,
+                };
+                if flush {
+                    rows.advance_to(window + 1);
+                    rows.flush();
+                    worker.step_while(|| done.less_than(&(window + 1)));
+                    crate::dataflow::rows_up_to(&mut remembered, window + 1);
+                }
+            }
+            let end = arriving.len() as u64 + 1;
+            rows.advance_to(end);
+            rows.flush();
+            worker.step_while(|| done.less_than(&end));
+            crate::dataflow::rows_up_to(&mut remembered, end);
+            // With an effort set, a worker with nothing to do merges; more steps than it can need.
+            for _ in 0..1_000 * usize::from(merge_effort.is_some()) {
+                worker.step();
+            }
+            crate::dataflow::rows_up_to(&mut remembered, end)
+        })
+        .unwrap();
+        let held = guards.join().into_iter().map(Result::unwrap).sum();
+        (Arc::try_unwrap(emitted).unwrap().into_inner().unwrap(), held)
+    }
+
+    /// A key counts in a window if no window remembered before it had it.
+    fn oracle(arriving: &Arriving, horizon_windows: usize) -> Emitted {
+        let mut emitted = Emitted::new();
+        for (index, keys) in arriving.iter().enumerate() {
+            let remembered = &arriving[index.saturating_sub(horizon_windows)..index];
+            for key in keys.iter().filter(|key| !remembered.iter().any(|window| window.contains(key))) {
+                if key.amount() != 0 {
+                    emitted.insert((index as u64 + 1, *key), key.amount());
+                }
+            }
+        }
+        emitted
+    }
+
+    fn arriving() -> impl Strategy<Value = Arriving> {
+        let key =
+            (0..6_i64, 0..3_i64, 0..16_u64).prop_map(|(item, user, version)| FlipKey { item, user, version });
+        prop::collection::vec(prop::collection::vec(key, 0..25), 1..25)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        /// Replays within a window and across windows, beyond the horizon too; however windows fall into batches,
+        /// whenever the trace is merged, however many workers share the keys.
+        #[test]
+        fn the_first_arrival_counts(
+            arriving in arriving(),
+            horizon_windows in 1_u32..8,
+            pace in prop_oneof![Just(Pace::OneBatch), Just(Pace::AWindowABatch), (2..6_usize).prop_map(Pace::Every)],
+            merge_effort in prop::option::of(0..1_000_isize),
+            workers in 1..4_usize,
+        ) {
+            let (emitted, _) = run(&arriving, horizon_windows, pace, merge_effort, workers);
+            prop_assert_eq!(emitted, oracle(&arriving, horizon_windows as usize));
+        }
+    }
+
+    #[test]
+    fn what_has_left_the_horizon_leaves_memory() {
+        let window = |w: i64| (0..1_000).map(|user| FlipKey { item: w, user, version: 1 }).collect();
+        let mut arriving: Arriving = (0..50).map(window).collect();
+        arriving.extend(vec![Vec::new(); 10]);
+        let (emitted, held) = run(&arriving, 5, Pace::AWindowABatch, Some(100_000), 1);
+        assert_eq!(emitted.len(), 50_000);
+        assert_eq!(held, 0, "rows held after everything has left");
+    }
+
+    #[test]
+    fn replays_are_counted_once_each() {
+        let metrics = Arc::new(Metrics::default());
+        let counted = Arc::clone(&metrics);
+        timely::execute_directly(move |worker| {
+            let mut rows = InputSession::<WindowId, (Key, ()), i64>::new();
+            worker.dataflow(|scope| {
+                distinct(rows.to_collection(scope).inner, "flips", metrics);
+            });
+            let key = FlipKey { item: 1, user: 2, version: 1 };
+            for (window, arrivals) in [(1, 3), (2, 1), (3, -4), (4, 1)] {
+                rows.advance_to(window);
+                rows.update((key, ()), arrivals);
+            }
+        });
+        assert_eq!(counted.known_by_identity.load(Ordering::Relaxed), 3);
+    }
+}

@@ -291,13 +291,7 @@ impl<I: Id> Source<I> {
             partition.taken,
         );
         partition.taken = head.window;
-        if let Some(other) = self.heads.insert(head.window, head) {
-            anyhow::ensure!(
-                other == head,
-                "partition {number} of the flips topic disagrees with another about window {}: {head:?}, {other:?}",
-                head.window,
-            );
-        }
+        self.heads.insert(head.window, head);
         self.in_flight.insert(head.window);
         self.count(&head, flips.len(), corrections.len(), known_by_position);
         let arrivals = Arrivals {

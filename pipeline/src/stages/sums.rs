@@ -18,13 +18,16 @@ use timely::dataflow::operators::generic::Operator;
 
 use crate::identity::FlipKey;
 
+/// A window's sums so far, and the capability to send them.
+type Open<I> = (Capability<WindowId>, Vec<(I, i64)>);
+
 /// Adds up amounts by (window, item) on this worker, for windows after `resume`.
 pub(crate) fn sums<'scope, I: Id>(
     amounts: VecCollection<'scope, WindowId, FlipKey<I>, i64>,
     resume: WindowId,
 ) -> StreamVec<'scope, WindowId, (I, i64)> {
     amounts.inner.unary_frontier(Pipeline, "sums", move |_, _| {
-        let mut open: BTreeMap<WindowId, (Capability<WindowId>, Vec<(I, i64)>)> = BTreeMap::new();
+        let mut open: BTreeMap<WindowId, Open<I>> = BTreeMap::new();
         move |(input, frontier), output| {
             input.for_each(|capability, amounts| {
                 for (key, window, amount) in amounts.drain(..) {

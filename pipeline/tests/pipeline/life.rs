@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use fencepost_pipeline::{Metrics, PipelineConfig, PipelineLog, Signals, run_on};
 
-use crate::memory_log::{MemoryLog, Topics};
+use crate::memory_log::{Fault, MemoryLog, Topics};
 
 /// A life that takes this long is stuck.
 const STUCK: Duration = Duration::from_secs(60);
@@ -20,11 +20,12 @@ pub(crate) struct Life {
     /// It crashes once it has appended so many parts to the totals log.
     pub(crate) crash_after_parts: Option<usize>,
     pub(crate) replay: bool,
+    pub(crate) fault: Option<(Fault, usize)>,
 }
 
 impl Life {
     pub(crate) fn whole(seed: u64, workers: usize) -> Self {
-        Self { seed, workers, crash_after_parts: None, replay: false }
+        Self { seed, workers, crash_after_parts: None, replay: false, fault: None }
     }
 
     /// Lives until the totals log is complete, or the crash.
@@ -37,6 +38,7 @@ impl Life {
         let log: Arc<dyn PipelineLog<i64>> = Arc::new(MemoryLog {
             topics: Arc::clone(topics),
             seed: self.seed,
+            fault: self.fault,
             parts_left: Arc::new(AtomicUsize::new(self.crash_after_parts.unwrap_or(usize::MAX))),
             crash: Arc::clone(&crash),
         });
@@ -47,7 +49,9 @@ impl Life {
             let life = scope.spawn(|| run_on(&config, &log, self.replay, signals, &metrics));
             let began = Instant::now();
             while !life.is_finished() {
-                if topics.complete.load(Ordering::Acquire) {
+                // A replay over a complete log has its end told by the number of parts.
+                let counts_parts = self.replay && self.crash_after_parts.is_some();
+                if !counts_parts && topics.complete.load(Ordering::Acquire) {
                     stop.store(true, Ordering::Release);
                 }
                 if began.elapsed() > STUCK {

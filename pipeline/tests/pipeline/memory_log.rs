@@ -32,7 +32,7 @@ pub(crate) struct Topics {
     pub(crate) rebuilds: AtomicUsize,
     /// Lives that began at the first window.
     pub(crate) starts: AtomicUsize,
-    /// Lanes whose log retention has emptied.
+    /// Whether retention has emptied the totals.
     pub(crate) emptied: AtomicBool,
 }
 
@@ -85,21 +85,25 @@ impl Topics {
     pub(crate) fn lose_tails(&self, random: &mut StdRng, records_max: usize) {
         for parts in &mut *self.totals.lock().unwrap() {
             let lost = random.random_range(0..=records_max);
-            let kept = parts.len().saturating_sub(lost).max(parts.len().min(1));
-            parts.truncate(kept);
+            // A lane that lost everything is another case: the topic was made anew.
+            parts.truncate(parts.len().saturating_sub(lost).max(1));
         }
         self.complete.store(false, Ordering::Release);
     }
 
     /// The log loses a record in the middle of a lane.
-    pub(crate) fn lose_middle(&self, lane: usize) -> bool {
+    pub(crate) fn lose_middle(&self, lane: usize) {
         let parts = &mut self.totals.lock().unwrap()[lane];
-        let middle = parts.len() / 2;
-        let lost = parts.len() > 4;
-        if lost {
-            parts.remove(middle);
-        }
-        lost
+        assert!(parts.len() > 4, "there is no middle");
+        parts.remove(parts.len() / 2);
+        self.complete.store(false, Ordering::Release);
+    }
+
+    /// Retention removes all totals, or an operator the topic.
+    pub(crate) fn empty_totals(&self, by_retention: bool) {
+        self.totals.lock().unwrap().iter_mut().for_each(Vec::clear);
+        self.emptied.store(by_retention, Ordering::Release);
+        self.complete.store(false, Ordering::Release);
     }
 
     fn append(&self, lane: u8, part: Part) {
@@ -137,20 +141,27 @@ impl Topics {
         };
         lanes.map(chain).collect()
     }
+}
 
-    /// Retention removes all totals.
-    pub(crate) fn empty_totals(&self) -> Vec<Vec<(u64, LaneTotals<i64>)>> {
-        let raw = self.raw();
-        self.totals.lock().unwrap().iter_mut().for_each(Vec::clear);
-        self.emptied.store(true, Ordering::Release);
-        raw
-    }
+/// What a reader may do instead of reading.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fault {
+    /// The brokers are away.
+    Away,
+    /// The reader panics.
+    Panic,
+    /// A partition skips a window.
+    Hole,
+    /// Another partition's marker of the window differs.
+    OtherMarker,
 }
 
 /// One pipeline's view of the topics, with its faults.
 pub(crate) struct MemoryLog {
     pub(crate) topics: Arc<Topics>,
     pub(crate) seed: u64,
+    /// What happens when so many slices have been read.
+    pub(crate) fault: Option<(Fault, usize)>,
     /// Parts that may still be appended before `crash` is set.
     pub(crate) parts_left: Arc<AtomicUsize>,
     pub(crate) crash: Arc<AtomicBool>,
@@ -202,6 +213,7 @@ impl PipelineLog<i64> for MemoryLog {
         Ok(Box::new(Reader {
             cursors: starts.iter().map(cursor).collect(),
             topics: Arc::clone(&self.topics),
+            fault: self.fault,
             random: StdRng::seed_from_u64(
                 self.seed ^ u64::from(starts.first().map_or(0, |start| start.partition)),
             ),
@@ -238,6 +250,7 @@ struct Reader {
     /// (partition, index of the next window).
     cursors: Vec<(u32, usize)>,
     topics: Arc<Topics>,
+    fault: Option<(Fault, usize)>,
     random: StdRng,
 }
 
@@ -252,8 +265,20 @@ impl FlipsReader<i64> for Reader {
         if *next >= slowest + AHEAD_MAX {
             return Ok(None);
         }
-        let slice = self.topics.history.windows.get(*next).map(|slices| slices[*partition as usize].clone());
+        let mut slice =
+            self.topics.history.windows.get(*next).map(|slices| slices[*partition as usize].clone());
         *next += usize::from(slice.is_some());
+        if let (Some((fault, left)), Some(slice)) = (&mut self.fault, &mut slice) {
+            match left.checked_sub(1) {
+                Some(fewer) => *left = fewer,
+                None => match fault {
+                    Fault::Away => return Err(LogError::Transient("the brokers are away".to_owned())),
+                    Fault::Panic => panic!("the reader panics, as it was told"),
+                    Fault::Hole => slice.marker.before += 1,
+                    Fault::OtherMarker => slice.marker.as_of += 1,
+                },
+            }
+        }
         Ok(slice)
     }
 }

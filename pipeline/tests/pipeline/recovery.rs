@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use fencepost_model::LaneTotals;
 use fencepost_pipeline::PipelineConfig;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -61,10 +62,8 @@ fn survives(seed: u64, damages: &[Damage]) -> Arc<Topics> {
     let mut random = StdRng::seed_from_u64(seed);
     for life in 0..5 {
         let crashing = Life {
-            seed: random.random(),
-            workers: random.random_range(1..=3),
             crash_after_parts: Some(random.random_range(1..800)),
-            replay: false,
+            ..Life::whole(random.random(), random.random_range(1..=3))
         };
         let (ended, metrics) = crashing.live(&topics, &config);
         if ended.is_ok() {
@@ -117,4 +116,76 @@ fn anything_after_anything() {
     for seed in 400..424 {
         survives(seed, &DAMAGES);
     }
+}
+
+/// A pipeline that was stopped well after all windows, its topics, and what they must hold.
+struct Finished {
+    _dir: tempfile::TempDir,
+    topics: Arc<Topics>,
+    config: PipelineConfig,
+    wanted: Vec<Vec<LaneTotals<i64>>>,
+}
+
+fn finished(seed: u64) -> Finished {
+    let dir = tempfile::tempdir().unwrap();
+    let topics = Topics::new(History::draw(seed, Shape::SMALL));
+    let config = config(dir.path());
+    Life::whole(seed, 2).live(&topics, &config).0.unwrap();
+    let wanted = oracle::records(&topics.history, config.horizon_windows as usize);
+    Finished { _dir: dir, topics, config, wanted }
+}
+
+#[test]
+fn a_hole_in_the_totals_is_mended_at_the_next_start() {
+    let Finished { topics, config, wanted, .. } = &finished(1);
+    topics.lose_middle(17);
+    assert!(topics.records()[17].len() < wanted[17].len(), "the hole stops whoever follows the lane");
+    Life::whole(2, 3).live(topics, config).0.unwrap();
+    oracle::assert_same(&topics.records(), wanted, "mended");
+}
+
+#[test]
+fn a_replay_repeats_every_record_behind_what_is_there() {
+    let Finished { topics, config, wanted, .. } = &finished(2);
+    let records = wanted.iter().map(Vec::len).sum();
+    let replay = Life { replay: true, crash_after_parts: Some(records), ..Life::whole(9, 3) };
+    replay.live(topics, config).0.unwrap_err();
+    oracle::assert_same(&topics.records(), wanted, "replayed");
+    let raw: usize = topics.raw().iter().map(Vec::len).sum();
+    assert!(raw >= 2 * records, "{raw} records of {records} repeated");
+}
+
+#[test]
+fn totals_emptied_by_retention_go_on_from_what_was_confirmed() {
+    let Finished { topics, config, wanted, .. } = &finished(3);
+    topics.empty_totals(true);
+    Life::whole(3, 1).live(topics, config).0.unwrap();
+    let found = topics.raw();
+    for (found, wanted) in found.iter().zip(wanted) {
+        let again: Vec<_> = found.iter().map(|(_, record)| record.clone()).collect();
+        assert!(!again.is_empty() && again.len() < 10, "{} records were made again", again.len());
+        assert_eq!(again, wanted[wanted.len() - again.len()..]);
+    }
+}
+
+#[test]
+fn totals_that_were_made_anew_are_filled_only_when_asked() {
+    let Finished { topics, config, wanted, .. } = &finished(4);
+    topics.empty_totals(false);
+    let error = Life::whole(4, 1).live(topics, config).0.unwrap_err().to_string();
+    assert!(error.contains("--replay"), "{error}");
+    Life { replay: true, ..Life::whole(4, 1) }.live(topics, config).0.unwrap();
+    oracle::assert_same(&topics.records(), wanted, "filled again");
+}
+
+/// Nothing that a restart can need is removed, and nothing else stays.
+#[test]
+fn segments_go_when_they_have_left_the_horizon() {
+    let Finished { topics, config, .. } = &finished(5);
+    let segments = std::fs::read_dir(&config.checkpoint_dir)
+        .unwrap()
+        .filter(|entry| entry.as_ref().unwrap().path().extension().is_some_and(|end| end == "frames"))
+        .count();
+    let written = topics.history.windows.len() / config.segment_windows_max as usize;
+    assert!(segments > 1 && segments < written / 2, "{segments} of {written} segments are left");
 }
