@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -52,7 +53,10 @@ impl LoggingArgs {
         let filter = EnvFilter::try_new(&self.log).unwrap_or_else(|error| {
             clap::Error::raw(clap::error::ErrorKind::InvalidValue, format!("--log: {error}\n")).exit()
         });
-        let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        let logs = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .with_ansi(std::io::stderr().is_terminal());
         match self.log_format {
             LogFormat::Text => logs.init(),
             LogFormat::Json => logs.json().init(),

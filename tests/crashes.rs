@@ -104,17 +104,46 @@ fn a_checkpoint_behind_the_totals_catches_up_with_them() {
 
 #[test]
 fn a_checkpoint_ahead_of_the_totals_goes_back_to_them() {
-    let mut deployment = deployment("ahead");
+    let deployment = deployment("ahead");
+    let mut roles = Roles::spawn(&deployment);
+    let load = load(&deployment, "2000");
+    deployment.wait_for_windows(4);
+    // Frames are synced, their totals are not accepted: more replicas are asked for than there are.
+    deployment.refuse_totals(true);
+    deployment.wait_for_log_window(12);
+    roles.restart_pipeline(&deployment, || deployment.refuse_totals(false));
+    deployment.wait_for_windows(5);
+    let resumed = roles.pipeline.logs();
+    let value = |field: &str| -> u64 {
+        let text = resumed.split(field).nth(1).unwrap_or_else(|| panic!("no {field} in {resumed}"));
+        text.chars()
+            .skip_while(|c| !c.is_ascii_digit())
+            .take_while(char::is_ascii_digit)
+            .collect::<String>()
+            .parse()
+            .unwrap()
+    };
+    assert!(value("frames_last=") > value("totals_least="), "{resumed}");
+    drop(load);
+    deployment.audit();
+    assert_same_as_without_faults(&deployment);
+}
+
+#[test]
+fn a_totals_log_that_was_made_anew_is_refused_until_it_is_filled_again() {
+    let mut deployment = deployment("anew");
     let mut roles = Roles::spawn(&deployment);
     deployment.run(&["load", "--flips", "20000", "--bulk", "20", "--items", "500"]).success();
     deployment.audit();
+    deployment.wait_for_windows(2);
     let whole = TotalsLog::read(&deployment.kafka());
     roles.kill_pipeline();
-    // The same checkpoint before a totals log that holds nothing yet.
-    let kafka = deployment.beside("other-totals");
-    let mut pipeline = deployment.spawn(&["pipeline"]);
-    wait_until("the other totals log has caught up", || TotalsLog::read(&kafka).end() >= whole.end());
-    pipeline.kill9();
+    let kafka = deployment.beside("totals-made-anew");
+    let refused = deployment.run(&["pipeline"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(refused.stderr.contains("--replay"), "{}", refused.stderr);
+    let _pipeline = deployment.spawn(&["pipeline", "--replay"]);
+    wait_until("the new totals log has caught up", || TotalsLog::read(&kafka).end() >= whole.end());
     assert_eq!(TotalsLog::read(&kafka).until(whole.end()), whole.until(whole.end()));
 }
 
@@ -165,7 +194,7 @@ fn load(deployment: &Deployment, rate: &str) -> Process {
 /// Cuts the newest file of the checkpoint at a random byte. Whether there was one.
 fn tear(checkpoint: &Path, random: &mut StdRng) -> bool {
     let files = fs::read_dir(checkpoint).unwrap().map(|entry| entry.unwrap().path());
-    let segments = files.filter(|path| path.extension().is_some_and(|extension| extension == "segment"));
+    let segments = files.filter(|path| path.extension().is_some_and(|extension| extension == "frames"));
     let Some(newest) = segments.max_by_key(|path| path.metadata().unwrap().modified().unwrap()) else {
         return false;
     };

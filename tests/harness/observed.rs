@@ -6,6 +6,8 @@ use fencepost_model::placement::LANES;
 use fencepost_model::{Micros, WindowId, WindowRecord};
 use fencepost_sources::log::windows::{self, WindowsReader};
 use fencepost_sources::log::{KafkaConfig, topics};
+use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, ResourceSpecifier};
+use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
 use rdkafka::{ClientConfig, Message, Offset, TopicPartitionList};
@@ -47,6 +49,20 @@ impl Deployment {
         let kafka = KafkaConfig { totals_topic: self.topic(name), ..self.kafka() };
         topics::create(&kafka).expect("the broker is up");
         kafka
+    }
+
+    /// Makes the broker refuse, or accept again, what is written to the totals topic: it asks for more replicas than
+    /// there are. Producers try again for as long as it does.
+    pub(crate) fn refuse_totals(&self, refuse: bool) {
+        let topic = self.topic("totals");
+        let replicas = if refuse { "2" } else { "1" };
+        let config = AlterConfig::new(ResourceSpecifier::Topic(&topic)).set("min.insync.replicas", replicas);
+        let mut client = ClientConfig::new();
+        client.set("bootstrap.servers", Stack::get().bootstrap_servers());
+        let admin: AdminClient<DefaultClientContext> = client.create().expect("a client");
+        let altered = pollster::block_on(admin.alter_configs([&config], &AdminOptions::new()))
+            .expect("the broker is up");
+        assert!(altered.iter().all(Result::is_ok), "{altered:?}");
     }
 
     /// As of when the store is exact; 0 before it has applied anything.
