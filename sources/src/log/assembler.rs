@@ -73,11 +73,6 @@ impl<I: Id> Assembler<I> {
         }
     }
 
-    /// The last window assembled.
-    pub(crate) fn window(&self) -> WindowId {
-        self.window
-    }
-
     /// Takes the next record of the partition.
     ///
     /// # Errors

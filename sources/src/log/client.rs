@@ -1,29 +1,52 @@
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
 use rdkafka::ClientContext;
 use rdkafka::consumer::{BaseConsumer, ConsumerContext};
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 use super::config::PartitionEnd;
 use super::{KafkaConfig, LogError};
+
+/// The brokers are complained about no more often than this by each client.
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A consumer whose partitions are assigned by hand.
 pub(crate) type AssignedConsumer = BaseConsumer<ConsumerEvents>;
 
 /// What happens to a consumer beside the records it reads.
-pub(crate) struct ConsumerEvents;
+#[derive(Default)]
+pub(crate) struct ConsumerEvents {
+    complaints: Complaints,
+}
 
 impl ClientContext for ConsumerEvents {
     fn error(&self, error: KafkaError, reason: &str) {
-        log_client_error(&error, reason);
+        self.complaints.hear(&error, reason);
     }
 }
 
 impl ConsumerContext for ConsumerEvents {}
 
-/// Logs what the client library reports and goes on after by itself. The end of a partition is an error to it.
-pub(crate) fn log_client_error(error: &KafkaError, reason: &str) {
-    let end = rdkafka::error::RDKafkaErrorCode::PartitionEOF;
-    if error.rdkafka_error_code() != Some(end) {
-        tracing::warn!(%error, reason, "the log is held up; the Kafka client retries, check the brokers if this goes on");
+/// Takes what the client library reports and goes on after by itself: connections lost, brokers away.
+#[derive(Default)]
+pub(crate) struct Complaints {
+    last: Mutex<Option<Instant>>,
+}
+
+impl Complaints {
+    pub(crate) fn hear(&self, error: &KafkaError, reason: &str) {
+        // The end of a partition is an error to the library.
+        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::PartitionEOF) {
+            return;
+        }
+        tracing::debug!(%error, reason, "the Kafka client retries");
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let quiet = last.is_none_or(|last| last.elapsed() > COMPLAINT_INTERVAL);
+        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::AllBrokersDown) && quiet {
+            *last = Some(Instant::now());
+            tracing::warn!(reason, "no Kafka broker answers; the client retries, start the brokers");
+        }
     }
 }
 
@@ -39,6 +62,6 @@ pub(crate) fn consumer(
         client.set(*key, *value);
     }
     client
-        .create_with_context(ConsumerEvents)
+        .create_with_context(ConsumerEvents::default())
         .map_err(|error| LogError::kafka(format_args!("cannot make a consumer of {what}"), &error))
 }

@@ -81,7 +81,7 @@ impl KafkaConfig {
 
     /// Settings of a client that only asks and administers.
     pub(crate) fn client(&self) -> ClientConfig {
-        self.with(&[("client.id", "fencepost")], &[])
+        self.with(&[], &[])
     }
 
     /// Settings of a consumer whose partitions are assigned by hand. It never falls back to another offset than the
@@ -90,7 +90,6 @@ impl KafkaConfig {
         let eof = if end == PartitionEnd::Reported { "true" } else { "false" };
         self.with(
             &[
-                ("client.id", "fencepost"),
                 ("group.id", &self.group()),
                 ("fetch.queue.backoff.ms", "1"),
                 ("fetch.wait.max.ms", "250"),
@@ -111,7 +110,7 @@ impl KafkaConfig {
     /// Settings of an idempotent producer: acknowledged by all replicas, in order, without repeats of its own.
     pub(crate) fn producer(&self) -> ClientConfig {
         self.with(
-            &[("client.id", "fencepost"), ("compression.type", "lz4"), ("linger.ms", "2")],
+            &[("compression.type", "lz4"), ("linger.ms", "2")],
             &[("enable.idempotence", "true"), ("acks", "all")],
         )
     }
@@ -119,6 +118,8 @@ impl KafkaConfig {
     /// Defaults, then the operator's properties, then what exactness depends on.
     fn with(&self, defaults: &[(&str, &str)], fixed: &[(&str, &str)]) -> ClientConfig {
         let mut client = ClientConfig::new();
+        // The default of ten seconds would cost as much freshness after each restart of a broker.
+        client.set("client.id", "fencepost").set("reconnect.backoff.max.ms", "1000");
         let configured = self.properties.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let bootstrap = [("bootstrap.servers", self.bootstrap_servers.as_str())];
         for (key, value) in

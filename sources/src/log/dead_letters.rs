@@ -2,13 +2,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fencepost_model::WindowId;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Header, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext};
 use rdkafka::{ClientContext, Message};
 
-use super::client::log_client_error;
+use super::client::Complaints;
 use super::{KafkaConfig, LogError};
 
 /// A dead letter that the brokers do not take for this long is given up: its record still stands where it was found.
@@ -35,23 +34,20 @@ impl DeadLetters {
         let mut client = config.producer();
         client.set("message.timeout.ms", DELIVERY_TIMEOUT_MS).set("message.max.bytes", RECORD_BYTES_MAX);
         let producer = client
-            .create_with_context(Failures)
+            .create_with_context(Failures::default())
             .map_err(|error| LogError::kafka("cannot make the producer of dead letters", &error))?;
         Ok(Self { producer, topic: config.dead_letters_topic(), written, unflushed: None })
     }
 
-    /// Queues a record that was found after window `after`.
-    pub(crate) fn write(&mut self, found: &BorrowedMessage<'_>, after: WindowId, reason: &str) {
+    /// Queues a record. Its time is now: retention counts from when it was set aside, not from what it claims.
+    pub(crate) fn write(&mut self, found: &BorrowedMessage<'_>, reason: &str) {
         let header = |key, value| Header { key, value: Some(value) };
         let headers = OwnedHeaders::new_with_capacity(4)
             .insert(header("reason", reason))
             .insert(header("topic", found.topic()))
             .insert(header("partition", &found.partition().to_string()))
             .insert(header("offset", &found.offset().to_string()));
-        let mut record = BaseRecord::<[u8], [u8]>::to(&self.topic)
-            .partition(0)
-            .timestamp((after + 1).cast_signed())
-            .headers(headers);
+        let mut record = BaseRecord::<[u8], [u8]>::to(&self.topic).partition(0).headers(headers);
         record.key = found.key();
         record.payload = found.payload();
         // The queue is full at times; its own time-out bounds the wait.
@@ -86,11 +82,14 @@ impl DeadLetters {
 }
 
 /// Reports dead letters that could not be written.
-struct Failures;
+#[derive(Default)]
+struct Failures {
+    complaints: Complaints,
+}
 
 impl ClientContext for Failures {
     fn error(&self, error: KafkaError, reason: &str) {
-        log_client_error(&error, reason);
+        self.complaints.hear(&error, reason);
     }
 }
 

@@ -275,7 +275,7 @@ impl<I: Id> Reading<I> {
             match assembler.push(message.offset(), message.payload().unwrap_or_default())? {
                 Pushed::Taken => {}
                 Pushed::DeadLetter(reason) => {
-                    self.dead_letters.write(&message, assembler.window(), &reason.to_string());
+                    self.dead_letters.write(&message, &reason.to_string());
                 }
                 Pushed::Slice(slice) => {
                     *closed += 1;
@@ -320,7 +320,7 @@ impl<I: Id> Reading<I> {
                 self.topic, self.identity.0, self.identity.1
             ))),
             Err(LogError::Transient(message)) => {
-                tracing::warn!(message, "the topic was not checked; it will be later");
+                tracing::warn!(reason = message, "the flips topic was not checked; it will be later");
                 Ok(())
             }
             Err(error) => Err(error),

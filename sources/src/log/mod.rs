@@ -9,10 +9,12 @@ pub mod chain;
 mod client;
 mod config;
 mod dead_letters;
+pub mod dump;
 mod error;
 mod flips_reader;
 mod offsets;
 mod scan;
+mod sweep;
 pub mod topic_id;
 pub mod topics;
 pub mod totals_chain;
@@ -42,9 +44,9 @@ pub struct WindowSlice<I> {
     pub marker: Marker,
     /// Offset to go on reading from once this window is done.
     pub next_offset: i64,
-    /// The flips, in log order; those known by position are left out.
+    /// The flips, in the order of their positions; those known by position are left out.
     pub flips: Vec<Flip<I>>,
-    /// The corrections, in log order; those known by position are left out.
+    /// The corrections, in the order of their positions; those known by position are left out.
     pub corrections: Vec<Correction<I>>,
     /// How many records were left out because their position was known.
     pub known_by_position: u64,

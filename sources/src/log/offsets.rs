@@ -1,3 +1,6 @@
+use std::time::Duration;
+
+use backon::{BlockingRetryable, ExponentialBuilder};
 use rdkafka::consumer::Consumer;
 use rdkafka::{Offset, TopicPartitionList};
 
@@ -26,6 +29,21 @@ pub(crate) fn find(
     if places.is_empty() {
         return Ok(Vec::new());
     }
+    // Leaders move, and the leaders of new topics take a moment to know that they are.
+    let retries = ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(20))
+        .with_max_delay(Duration::from_millis(500))
+        .with_total_delay(Some(REQUEST_TIMEOUT))
+        .without_max_times();
+    let transient = |error: &LogError| matches!(error, LogError::Transient(_));
+    (|| find_once(consumer, topic, places)).retry(retries).when(transient).call()
+}
+
+fn find_once(
+    consumer: &AssignedConsumer,
+    topic: &str,
+    places: &[(u32, Place)],
+) -> Result<Vec<Option<i64>>, LogError> {
     let failed = |error| LogError::kafka(format_args!("cannot find offsets in topic {topic}"), &error);
     let mut wanted = TopicPartitionList::with_capacity(places.len());
     for (partition, place) in places {

@@ -1,23 +1,19 @@
 use std::ops::ControlFlow;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rdkafka::consumer::Consumer;
 use rdkafka::error::KafkaError;
 use rdkafka::message::BorrowedMessage;
-use rdkafka::{Message, Offset, TopicPartitionList};
+use rdkafka::{Offset, TopicPartitionList};
 
 use super::client::{self, AssignedConsumer};
 use super::config::PartitionEnd;
 use super::offsets::{self, Place};
+use super::sweep::{self, Stretch};
 use super::{KafkaConfig, LogError};
-
-/// A scan that gets nothing for this long gives up.
-const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The brokers say that there is nothing more after this long: somebody waits for the answer.
 const END_WAIT_MS: &str = "20";
-
-const POLL_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Reads stretches of one partition, committed records only.
 pub(crate) struct Scan {
@@ -78,28 +74,9 @@ impl Scan {
         &self,
         from: i64,
         to: i64,
-        mut each: impl FnMut(&BorrowedMessage<'_>) -> Result<ControlFlow<()>, LogError>,
+        each: impl FnMut(&BorrowedMessage<'_>) -> Result<ControlFlow<()>, LogError>,
     ) -> Result<(), LogError> {
-        self.assign(from)?;
-        let mut last_heard = Instant::now();
-        loop {
-            match self.poll(POLL_TIMEOUT)? {
-                // Control records take offsets too, so the end may come before `to - 1` is seen.
-                Some(ControlFlow::Break(())) => return Ok(()),
-                Some(ControlFlow::Continue(message)) if message.offset() >= to => return Ok(()),
-                Some(ControlFlow::Continue(message)) => {
-                    last_heard = Instant::now();
-                    if each(&message)?.is_break() || message.offset() == to - 1 {
-                        return Ok(());
-                    }
-                }
-                None if last_heard.elapsed() > STALL_TIMEOUT => {
-                    let message = format!("nothing more of {} for {STALL_TIMEOUT:?}", self.what());
-                    return Err(LogError::Transient(message));
-                }
-                None => {}
-            }
-        }
+        sweep::read(&self.consumer, &self.topic, &[Stretch { partition: self.partition, from, to }], each)
     }
 
     /// What is read, for messages.

@@ -1,28 +1,20 @@
 //! What the whole retained totals log holds: where each lane's chain of windows ends, before a pipeline resumes.
 
-use std::time::{Duration, Instant};
+use std::ops::ControlFlow;
 
 use fencepost_model::placement::LANES;
 use fencepost_model::totals::PartJoiner;
 use fencepost_model::{Id, WindowId};
-use rdkafka::consumer::Consumer;
-use rdkafka::error::KafkaError;
+use rdkafka::Message;
 use rdkafka::message::BorrowedMessage;
-use rdkafka::{Message, Offset, TopicPartitionList};
 
 use super::chain::Chain;
 use super::client;
 use super::config::PartitionEnd;
 use super::offsets::{self, Place};
+use super::sweep::{self, Stretch};
 use super::totals_writer::incarnation;
 use super::{KafkaConfig, LogError, topics};
-
-const POLL_TIMEOUT: Duration = Duration::from_millis(100);
-
-/// Reading that gets nothing for this long gives up.
-const STALL_TIMEOUT: Duration = Duration::from_secs(30);
-
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What the retained totals log holds of a lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +39,6 @@ struct Lane<I> {
     number: u8,
     start: i64,
     end: i64,
-    next: i64,
     parts: PartJoiner<I>,
     chain: Chain,
     incarnation: Option<u64>,
@@ -61,7 +52,6 @@ struct Lane<I> {
 pub fn verify(config: &KafkaConfig) -> Result<Vec<ChainEnd>, LogError> {
     topics::verify(config)?;
     let topic = config.totals_topic();
-    let failed = |error| LogError::kafka(format_args!("cannot read topic {topic}"), &error);
     let consumer = client::consumer(config, &topic, PartitionEnd::Reported, &[])?;
     let all = |place| (0..u32::from(LANES)).map(|lane| (lane, place)).collect::<Vec<_>>();
     let starts = offsets::find(&consumer, &topic, &all(Place::Start))?;
@@ -73,52 +63,19 @@ pub fn verify(config: &KafkaConfig) -> Result<Vec<ChainEnd>, LogError> {
             )));
         };
         let (parts, chain) = (PartJoiner::<i64>::default(), Chain::default());
-        Ok(Lane { number, start, end, next: start, parts, chain, incarnation: None })
+        Ok(Lane { number, start, end, parts, chain, incarnation: None })
     });
     let mut lanes = lanes.collect::<Result<Vec<_>, _>>()?;
 
-    let mut assignment = TopicPartitionList::new();
-    for lane in lanes.iter().filter(|lane| lane.next < lane.end) {
-        let start = Offset::Offset(lane.start);
-        assignment.add_partition_offset(&topic, i32::from(lane.number), start).map_err(failed)?;
-    }
-    let mut open = assignment.count();
-    if open > 0 {
-        consumer.assign(&assignment).map_err(failed)?;
-    }
-    let total: i64 = lanes.iter().map(|lane| lane.end - lane.start).sum();
-    let (mut heard, mut told) = (Instant::now(), Instant::now());
-    while open > 0 {
-        let read = match consumer.poll(POLL_TIMEOUT) {
-            Some(Ok(message)) => {
-                heard = Instant::now();
-                let lane = lane_mut(&mut lanes, message.partition())?;
-                lane.next < lane.end && lane.take(&topic, &message)?
-            }
-            Some(Err(KafkaError::PartitionEOF(partition))) => {
-                let lane = lane_mut(&mut lanes, partition)?;
-                let was_open = lane.next < lane.end;
-                lane.next = lane.next.max(lane.end);
-                was_open
-            }
-            Some(Err(error)) => {
-                LogError::unless_passing(&format!("topic {topic}"), &error)?;
-                false
-            }
-            None if heard.elapsed() > STALL_TIMEOUT => {
-                return Err(LogError::Transient(format!(
-                    "nothing more of topic {topic} for {STALL_TIMEOUT:?}"
-                )));
-            }
-            None => false,
-        };
-        open -= usize::from(read);
-        if told.elapsed() > PROGRESS_INTERVAL {
-            told = Instant::now();
-            let left: i64 = lanes.iter().map(|lane| lane.end - lane.next.min(lane.end)).sum();
-            tracing::info!(topic, records = total, left, "verifying the chain of totals");
-        }
-    }
+    let stretches: Vec<_> = lanes
+        .iter()
+        .map(|lane| Stretch { partition: u32::from(lane.number), from: lane.start, to: lane.end })
+        .collect();
+    sweep::read(&consumer, &topic, &stretches, |message| {
+        let lane = usize::try_from(message.partition()).ok().and_then(|index| lanes.get_mut(index));
+        let lane = lane.expect("only lanes were assigned");
+        lane.take(&topic, message).map(ControlFlow::Continue)
+    })?;
     let ends = lanes.iter().map(|lane| ChainEnd {
         lane: lane.number,
         first: lane.chain.first(),
@@ -131,18 +88,8 @@ pub fn verify(config: &KafkaConfig) -> Result<Vec<ChainEnd>, LogError> {
     Ok(ends.collect())
 }
 
-fn lane_mut<I>(lanes: &mut [Lane<I>], partition: i32) -> Result<&mut Lane<I>, LogError> {
-    let index = usize::try_from(partition).unwrap_or(usize::MAX);
-    lanes.get_mut(index).ok_or_else(|| LogError::Refused(format!("there is no lane {partition}")))
-}
-
 impl<I: Id> Lane<I> {
-    /// Takes a part; returns whether it was the lane's last.
-    fn take(&mut self, topic: &str, message: &BorrowedMessage<'_>) -> Result<bool, LogError> {
-        if message.offset() >= self.end {
-            self.next = self.end;
-            return Ok(true);
-        }
+    fn take(&mut self, topic: &str, message: &BorrowedMessage<'_>) -> Result<(), LogError> {
         let refuse = |what: &str| {
             LogError::Refused(format!(
                 "lane {} of topic {topic} at offset {}: {what}. See `fencepost dump totals`; nothing is applied past this",
@@ -162,7 +109,6 @@ impl<I: Id> Lane<I> {
             self.chain.push(&record);
         }
         self.incarnation = self.incarnation.max(Some(incarnation));
-        self.next = message.offset() + 1;
-        Ok(self.next >= self.end)
+        Ok(())
     }
 }

@@ -22,6 +22,9 @@ use super::{KafkaConfig, LogError, Totals, TotalsReader, Waker, topics};
 /// Records that wait to be polled.
 const WAITING_MAX: usize = 256;
 
+/// A lane that is sought joins the requests once the one under way has come back: after this long at most.
+const FETCH_WAIT_MS: &str = "100";
+
 /// An idle reader looks up this often, to stop.
 const IDLE_WAIT: Duration = Duration::from_millis(100);
 
@@ -55,7 +58,12 @@ impl<I: Id> KafkaTotalsReader<I> {
     pub fn open(config: &KafkaConfig, waker: Waker) -> Result<Self, LogError> {
         let topic = config.totals_topic();
         topics::verify(config)?;
-        let mut consumer = client::consumer(config, &topic, PartitionEnd::Reported, &[])?;
+        let mut consumer = client::consumer(
+            config,
+            &topic,
+            PartitionEnd::Reported,
+            &[("fetch.wait.max.ms", FETCH_WAIT_MS)],
+        )?;
         let (wake, woken) = bounded(1);
         let records_arrived = wake.clone();
         consumer.set_nonempty_callback(move || {

@@ -9,7 +9,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Header, Headers, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, DeliveryResult, ProducerContext, ThreadedProducer};
 
-use super::client::log_client_error;
+use super::client::Complaints;
 use super::{KafkaConfig, LogError, TotalsWriter, Waker};
 
 /// Name of the header that carries the incarnation of the pipeline, in decimal.
@@ -48,7 +48,8 @@ impl KafkaTotalsWriter {
             .set("queue.buffering.max.messages", QUEUE_PARTS_MAX)
             .set("queue.buffering.max.kbytes", QUEUE_KBYTES_MAX);
         let state = Arc::<Mutex<State>>::default();
-        let context = Deliveries { state: state.clone(), waker: Mutex::new(waker) };
+        let context =
+            Deliveries { state: state.clone(), waker: Mutex::new(waker), complaints: Complaints::default() };
         let producer = ThreadedProducer::from_config_and_context(&client, context)
             .map_err(|error| LogError::kafka("cannot make the producer of totals", &error))?;
         let incarnation = incarnation.to_string();
@@ -116,11 +117,12 @@ impl State {
 struct Deliveries {
     state: Arc<Mutex<State>>,
     waker: Mutex<Waker>,
+    complaints: Complaints,
 }
 
 impl ClientContext for Deliveries {
     fn error(&self, error: KafkaError, reason: &str) {
-        log_client_error(&error, reason);
+        self.complaints.hear(&error, reason);
     }
 }
 

@@ -48,9 +48,9 @@ pub fn before(config: &KafkaConfig, window: WindowId, whole: u64) -> Result<Opti
 
 /// Where each partition of the flips topic goes on after the window of a record.
 ///
-/// The offset may lie before the window's marker, where a foreign record carries a late time or the brokers have not
-/// told all partitions of the commit: the reader then drops what it knows by position. It never lies behind a record
-/// of a later window.
+/// The offset may lie before the window's marker: the record that ends a transaction carries the broker's time, a
+/// foreign one any time, and the brokers may not have told all partitions of the commit. The reader then drops what it
+/// knows by position. The offset never lies behind a record of a later window.
 ///
 /// # Errors
 /// [`LogError::Refused`] when the flips topic is another one than that of the record.
