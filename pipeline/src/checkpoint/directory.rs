@@ -12,7 +12,7 @@ use super::handle::{Checkpoint, Restored, Shared};
 use super::lock::DirectoryLock;
 use super::manifest::Manifest;
 use super::segment::{Place, Segment, SegmentName};
-use super::writer::{FrameWriter, Limits};
+use super::writer::{FrameWriter, Home, Limits};
 use crate::horizon::Horizon;
 use crate::resume::Resume;
 use crate::{Fingerprint, Metrics, PipelineConfig};
@@ -121,8 +121,8 @@ impl Directory {
         if let Resume::Checkpoint { window } = resume {
             frames = self.frames;
             frames.split_off(&(window + 1));
-            let (head, _) = &frames[&window];
-            frames = frames.split_off(&head.remembered_from.clone());
+            let remembered_from = frames[&window].0.remembered_from;
+            frames = frames.split_off(&remembered_from);
             for (head, _) in frames.values() {
                 let leaving = horizon.close(head.window.window, head.window.kind);
                 assert!(leaving.is_empty(), "the horizon at window {window} holds windows that have left it");
@@ -132,7 +132,7 @@ impl Directory {
             Resume::Rebuild { .. } => left,
             Resume::Start | Resume::Checkpoint { .. } => resume.window(),
         };
-        let restored = Restored { window: resume.window(), last, horizon: horizon.clone() };
+        let restored = Restored { window: resume.window(), last, horizon };
         let shared = Arc::new(Shared::new(frames, last));
         let limits = Limits {
             partitions: self.fingerprint.partitions(),
@@ -142,12 +142,12 @@ impl Directory {
         };
         let capacity = usize::try_from(limits.partitions.saturating_mul(config.windows_in_flight + 1))?;
         let (pieces, received) = crossbeam_channel::bounded(capacity);
+        let home = Home { path: self.path, _lock: self.lock, files: self.files };
         let writer = FrameWriter::new(
-            (self.path, self.lock),
+            home,
             incarnation,
             limits,
-            (horizon, last),
-            self.files,
+            &restored,
             Arc::clone(&shared),
             received,
             Arc::clone(metrics),

@@ -16,7 +16,7 @@ use crossbeam_channel::Receiver;
 use fencepost_model::{Id, WindowId};
 
 use super::frame::{Frame, FrameHead, WindowHead};
-use super::handle::{Piece, Shared};
+use super::handle::{Piece, Restored, Shared};
 use super::lock::DirectoryLock;
 use super::segment::{Place, SegmentName, SegmentWriter};
 use crate::Metrics;
@@ -36,10 +36,20 @@ pub(crate) struct Limits {
     pub(crate) complete_from: WindowId,
 }
 
+/// The directory being written to.
+#[derive(Debug)]
+pub(crate) struct Home {
+    /// Its path.
+    pub(crate) path: PathBuf,
+    /// Held for as long as it is written to.
+    pub(crate) _lock: DirectoryLock,
+    /// Files that go once their last window has left the horizon.
+    pub(crate) files: BTreeMap<PathBuf, WindowId>,
+}
+
 /// Writes the frames of one incarnation.
 pub(crate) struct FrameWriter<I> {
-    dir: PathBuf,
-    _lock: DirectoryLock,
+    home: Home,
     incarnation: u64,
     limits: Limits,
     horizon: Horizon,
@@ -48,8 +58,6 @@ pub(crate) struct FrameWriter<I> {
     /// Windows of which pieces have come, but not all.
     open: BTreeMap<WindowId, Open<I>>,
     segment: Option<SegmentWriter>,
-    /// Files that may go, each with its last window.
-    files: BTreeMap<PathBuf, WindowId>,
     shared: Arc<Shared>,
     pub(super) received: Receiver<Piece<I>>,
     metrics: Arc<Metrics>,
@@ -62,27 +70,23 @@ struct Open<I> {
 }
 
 impl<I: Id> FrameWriter<I> {
-    #[expect(clippy::too_many_arguments, reason = "made in one place, from what recovery found")]
     pub(super) fn new(
-        (dir, lock): (PathBuf, DirectoryLock),
+        home: Home,
         incarnation: u64,
         limits: Limits,
-        (horizon, last): (Horizon, WindowId),
-        files: BTreeMap<PathBuf, WindowId>,
+        restored: &Restored,
         shared: Arc<Shared>,
         received: Receiver<Piece<I>>,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
-            dir,
-            _lock: lock,
+            home,
             incarnation,
             limits,
-            horizon,
-            last,
+            horizon: restored.horizon.clone(),
+            last: restored.last,
             open: BTreeMap::new(),
             segment: None,
-            files,
             shared,
             received,
             metrics,
@@ -119,7 +123,7 @@ impl<I: Id> FrameWriter<I> {
         while let Some(open) = self.next_complete() {
             synced.push(
                 self.write(open)
-                    .with_context(|| format!("cannot write a frame to {}", self.dir.display()))?,
+                    .with_context(|| format!("cannot write a frame to {}", self.home.path.display()))?,
             );
             if self.segment_is_full() {
                 self.sync()?;
@@ -160,11 +164,11 @@ impl<I: Id> FrameWriter<I> {
             Some(segment) => segment,
             none => {
                 let name = SegmentName { incarnation: self.incarnation, first: window.window };
-                none.insert(SegmentWriter::create(&self.dir, name)?)
+                none.insert(SegmentWriter::create(&self.home.path, name)?)
             }
         };
         let place = segment.append(&frame)?;
-        self.files.insert(place.path().to_owned(), window.window);
+        self.home.files.insert(place.path().to_owned(), window.window);
         self.last = window.window;
         Ok((frame.into_head(), place))
     }
@@ -178,7 +182,9 @@ impl<I: Id> FrameWriter<I> {
 
     fn sync(&self) -> anyhow::Result<()> {
         if let Some(segment) = &self.segment {
-            segment.sync().with_context(|| format!("cannot sync a segment of {}", self.dir.display()))?;
+            segment
+                .sync()
+                .with_context(|| format!("cannot sync a segment of {}", self.home.path.display()))?;
             self.metrics.syncs.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
@@ -187,11 +193,140 @@ impl<I: Id> FrameWriter<I> {
     fn remove_released(&mut self) -> anyhow::Result<()> {
         let floor = self.shared.release();
         let released: Vec<_> =
-            self.files.iter().filter(|(_, last)| **last < floor).map(|(path, _)| path.clone()).collect();
+            self.home.files.iter().filter(|(_, last)| **last < floor).map(|(path, _)| path.clone()).collect();
         for path in released {
             std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
-            self.files.remove(&path);
+            self.home.files.remove(&path);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fencepost_model::{CutKind, Position};
+
+    use super::*;
+    use crate::checkpoint::{Checkpoint, Directory};
+    use crate::identity::FlipKey;
+    use crate::resume::Resume;
+    use crate::{Fingerprint, FlipsTopic, PipelineConfig};
+
+    struct Begun {
+        checkpoint: Checkpoint<i64>,
+        writer: FrameWriter<i64>,
+        metrics: Arc<Metrics>,
+    }
+
+    fn open(dir: &std::path::Path) -> Directory {
+        let topic = FlipsTopic { id: "flips".to_owned(), partitions: 2 };
+        Directory::open(dir, Fingerprint::new::<i64>(3, topic)).unwrap()
+    }
+
+    fn begin(dir: &std::path::Path, resume: Resume) -> Begun {
+        let config = PipelineConfig {
+            horizon_windows: 3,
+            windows_in_flight: 2,
+            segment_windows_max: 2,
+            ..PipelineConfig::default()
+        };
+        let directory = open(dir);
+        let (incarnation, metrics) = (directory.greatest_incarnation() + 1, Arc::default());
+        let (checkpoint, writer) = directory.begin(resume, 0, incarnation, &config, &metrics).unwrap();
+        Begun { checkpoint, writer, metrics }
+    }
+
+    fn piece(window: WindowId, partition: u32) -> Piece<i64> {
+        let head = WindowHead {
+            window,
+            before: window - 1,
+            position: Position::after_transaction(1, window),
+            as_of: 0,
+            kind: CutKind::Whole,
+        };
+        let key = FlipKey { item: window.cast_signed(), user: partition.into(), version: 1 };
+        let arrivals = Arrivals { flips: vec![key], corrections: Vec::new() };
+        Piece { window: head, partition, next_offset: i64::from(partition) * 100, arrivals }
+    }
+
+    fn write(begun: &mut Begun, windows: impl IntoIterator<Item = WindowId>) {
+        for window in windows {
+            begun.writer.take(piece(window, 0)).unwrap();
+            begun.writer.take(piece(window, 1)).unwrap();
+        }
+        begun.writer.step().unwrap();
+    }
+
+    fn held(dir: &std::path::Path) -> Vec<WindowId> {
+        open(dir).heads().iter().map(|head| head.window.window).collect()
+    }
+
+    #[test]
+    fn a_frame_waits_for_all_partitions_and_for_the_one_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut begun = begin(dir.path(), Resume::Start);
+        for (window, partition, durable) in [(1, 1, 0), (2, 1, 0), (2, 0, 0), (1, 0, 2)] {
+            begun.writer.take(piece(window, partition)).unwrap();
+            begun.writer.step().unwrap();
+            assert_eq!(begun.checkpoint.durable(), durable);
+        }
+        let read = begun.checkpoint.read(2, &[1, 0]).unwrap();
+        assert_eq!(read, [piece(2, 1).arrivals, piece(2, 0).arrivals]);
+    }
+
+    #[test]
+    fn a_backlog_is_synced_together() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut begun = begin(dir.path(), Resume::Start);
+        write(&mut begun, 1..=7);
+        let counted = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        assert_eq!(
+            (counted(&begun.metrics.frames), counted(&begun.metrics.syncs)),
+            (7, 4),
+            "a sync a segment"
+        );
+    }
+
+    #[test]
+    fn what_is_confirmed_and_beyond_the_horizon_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut begun = begin(dir.path(), Resume::Start);
+        write(&mut begun, 1..=8);
+        begun.checkpoint.confirm(7);
+        write(&mut begun, [9]);
+        drop(begun);
+        assert_eq!(
+            held(dir.path()),
+            [3, 4, 5, 6, 7, 8, 9],
+            "window 6 remembers 4 to 6, whose segment begins at 3"
+        );
+    }
+
+    #[test]
+    fn frames_beyond_the_window_resumed_from_are_believed_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        write(&mut begin(dir.path(), Resume::Start), 1..=8);
+        let mut second = begin(dir.path(), Resume::Checkpoint { window: 5 });
+        assert_eq!(second.checkpoint.restored().horizon.windows().collect::<Vec<_>>(), [3, 4, 5]);
+        write(&mut second, [6]);
+        drop(second);
+        assert_eq!(held(dir.path()), [1, 2, 3, 4, 5, 6]);
+        drop(begin(dir.path(), Resume::Checkpoint { window: 6 }));
+        assert_eq!(held(dir.path()), [1, 2, 3, 4, 5, 6]);
+        drop(begin(dir.path(), Resume::Rebuild { window: 6 }));
+        assert_eq!(held(dir.path()), [] as [WindowId; 0]);
+    }
+
+    #[test]
+    fn a_disk_that_fails_is_reported_and_nothing_is_durable() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut begun = begin(dir.path(), Resume::Start);
+        write(&mut begun, 1..=2);
+        std::fs::remove_dir_all(dir.path()).unwrap();
+        begun.writer.take(piece(3, 0)).unwrap();
+        begun.writer.take(piece(3, 1)).unwrap();
+        let error = format!("{:#}", begun.writer.step().unwrap_err());
+        assert!(error.contains("cannot write a frame"), "{error}");
+        assert_eq!(begun.checkpoint.durable(), 2);
     }
 }

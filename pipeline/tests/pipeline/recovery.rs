@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::history::{History, Shape};
 use crate::life::{Life, config};
-use crate::memory_log::Topics;
+use crate::memory_log::{Fault, Topics};
 use crate::oracle;
 
 /// What happens to what a pipeline has left behind.
@@ -176,6 +176,24 @@ fn totals_that_were_made_anew_are_filled_only_when_asked() {
     assert!(error.contains("--replay"), "{error}");
     Life { replay: true, ..Life::whole(4, 1) }.live(topics, config).0.unwrap();
     oracle::assert_same(&topics.records(), wanted, "filled again");
+}
+
+/// Frames of a horizon that is only half read again are not resumed from.
+#[test]
+fn a_rebuild_that_is_broken_off_begins_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let topics = Topics::new(History::draw(6, Shape::SMALL));
+    let config = config(dir.path());
+    Life { crash_after_parts: Some(1_200), ..Life::whole(6, 2) }.live(&topics, &config).0.unwrap_err();
+    std::fs::remove_dir_all(&config.checkpoint_dir).unwrap();
+    for workers in 1..=2 {
+        let broken_off = Life { fault: Some((Fault::Away, 12)), ..Life::whole(6, workers) };
+        broken_off.live(&topics, &config).0.unwrap_err();
+    }
+    Life::whole(6, 2).live(&topics, &config).0.unwrap();
+    assert_eq!(topics.rebuilds.load(Ordering::Relaxed), 3);
+    let wanted = oracle::records(&topics.history, config.horizon_windows as usize);
+    oracle::assert_same(&topics.records(), &wanted, "rebuilt");
 }
 
 /// Nothing that a restart can need is removed, and nothing else stays.
