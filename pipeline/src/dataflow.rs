@@ -1,7 +1,7 @@
 //! The stages put together, on one worker.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use differential_dataflow::AsCollection;
 use differential_dataflow::trace::TraceReader;
@@ -16,33 +16,14 @@ use timely::scheduling::SyncActivator;
 use timely::worker::Worker;
 
 use crate::Metrics;
+use crate::failure::Failure;
 use crate::identity::FlipKey;
 use crate::stages::distinct::{Remembered, distinct};
-use crate::stages::source::{SourceParts, SourceStreams, source};
+use crate::stages::slices::SourceParts;
+use crate::stages::source::{SourceStreams, source};
+
 use crate::stages::sums::sums;
 use crate::stages::totals::totals;
-
-/// The first error of any worker of the process. Once it is set, stages keep their capabilities and do nothing more.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Failure(Arc<Mutex<Option<anyhow::Error>>>, Arc<std::sync::atomic::AtomicBool>);
-
-impl Failure {
-    /// Reports an error; the first one is kept.
-    pub(crate) fn set(&self, error: anyhow::Error) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-        self.1.store(true, Ordering::Release);
-    }
-
-    /// Whether there was one.
-    pub(crate) fn is_set(&self) -> bool {
-        self.1.load(Ordering::Acquire)
-    }
-
-    /// The error, once.
-    pub(crate) fn take(&self) -> Option<anyhow::Error> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
 
 /// The dataflow of one worker: whoever steps the worker calls [`Dataflow::advance`] in between.
 pub(crate) struct Dataflow<I: Id> {
@@ -63,19 +44,21 @@ pub(crate) fn build<I: Id>(
     worker: &mut Worker,
     parts: SourceParts<I>,
     writer: Box<dyn TotalsWriter>,
+    failure: &Failure,
 ) -> Dataflow<I> {
     let index = worker.next_dataflow_index();
     let confirmed = Handle::new();
-    let (metrics, failure) = (Arc::clone(&parts.metrics), parts.failure.clone());
+    let metrics = Arc::clone(&parts.metrics);
     let resume = parts.checkpoint.restored().window;
     worker.dataflow(|scope| {
-        let SourceStreams { flips, corrections, heads, activator } = source(scope, parts, confirmed.clone());
+        let SourceStreams { flips, corrections, heads, activator } =
+            source(scope, parts, confirmed.clone(), failure.clone());
         let (amounts, flips_trace) = distinct(flips, "distinct flips", Arc::clone(&metrics));
         let sums = sums(amounts, resume);
         let (corrections, corrections_trace) =
             distinct(corrections, "distinct corrections", Arc::clone(&metrics));
         let corrections = corrections.inner.filter(move |(_, window, _)| *window > resume).as_collection();
-        let (records, totals) = totals(sums, corrections, heads.broadcast(), writer, failure);
+        let (records, totals) = totals(sums, corrections, heads.broadcast(), writer, failure.clone());
         records.probe_with(&confirmed);
         Dataflow {
             index,

@@ -23,6 +23,7 @@
 pub mod checkpoint;
 mod config;
 mod dataflow;
+mod failure;
 mod fingerprint;
 mod horizon;
 mod identity;

@@ -12,9 +12,10 @@ use timely::scheduling::SyncActivator;
 use timely::worker::Worker;
 
 use crate::checkpoint::{Checkpoint, WriterThread};
-use crate::dataflow::{self, Dataflow, Failure};
+use crate::dataflow::{self, Dataflow};
+use crate::failure::Failure;
 use crate::intake::Intake;
-use crate::stages::source::SourceParts;
+use crate::stages::slices::SourceParts;
 use crate::{Metrics, PipelineConfig, PipelineLog, Signals};
 
 /// The ports are asked again after this long, whoever forgot to wake the worker.
@@ -186,9 +187,8 @@ fn open<I: Id>(
         intake: Arc::clone(intake),
         windows_in_flight: job.config.windows_in_flight as usize,
         metrics: Arc::clone(&job.metrics),
-        failure: failure.clone(),
     };
-    let dataflow = dataflow::build(worker, parts, writer);
+    let dataflow = dataflow::build(worker, parts, writer, failure);
     wake_source.set(dataflow.source.clone());
     wake_totals.set(dataflow.totals.clone());
     checkpoint.wake(wake_source.waker());

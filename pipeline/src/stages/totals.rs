@@ -26,7 +26,7 @@ use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::scheduling::SyncActivator;
 
 use crate::checkpoint::WindowHead;
-use crate::dataflow::Failure;
+use crate::failure::Failure;
 
 /// A record part to be sent: lane, window, bytes.
 type Part = (u8, WindowId, Vec<u8>);
