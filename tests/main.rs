@@ -1,5 +1,7 @@
 //! End-to-end tests on real Postgres, Kafka and Redis.
 
+#![allow(clippy::unwrap_used, reason = "all of it is a test")]
+
 mod counts;
 mod crashes;
 mod deployment;

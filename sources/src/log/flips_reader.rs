@@ -62,7 +62,6 @@ impl<I: Id> KafkaFlipsReader<I> {
                 .add_partition_offset(&topic, partition, Offset::Offset(start.offset))
                 .map_err(failed)?;
         }
-        consumer.assign(&assignment).map_err(failed)?;
         let (wake, woken) = bounded(1);
         let lanes = starts.iter().map(|start| {
             let mut queue =
@@ -77,6 +76,8 @@ impl<I: Id> KafkaFlipsReader<I> {
             Ok(Partition { queue, assembler: Assembler::new(start, partitions), closed: 0 })
         });
         let partitions_read = lanes.collect::<Result<Vec<_>, LogError>>()?;
+        // Only now: what is fetched before a queue is split off goes to the client's own queue.
+        consumer.assign(&assignment).map_err(failed)?;
 
         let dead_letters = Arc::<AtomicU64>::default();
         let stop = Arc::<AtomicBool>::default();
@@ -224,8 +225,17 @@ impl<I: Id> Reading<I> {
                 return Ok(());
             }
             // The client's own events. Records come through the queues of the partitions.
-            if let Some(Err(error)) = self.consumer.poll(Duration::ZERO) {
-                LogError::unless_passing(&format!("topic {}", self.topic), &error)?;
+            match self.consumer.poll(Duration::ZERO) {
+                Some(Err(error)) => LogError::unless_passing(&format!("topic {}", self.topic), &error)?,
+                Some(Ok(record)) => {
+                    return Err(LogError::Transient(format!(
+                        "topic {}: the client gave offset {} of partition {} past its queue; read again from the checkpoint",
+                        self.topic,
+                        record.offset(),
+                        record.partition()
+                    )));
+                }
+                None => {}
             }
             match self.read_slowest()? {
                 Next::Read => {}

@@ -6,7 +6,8 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use fencepost_model::{Position, WindowId, WindowRecord, record};
+use fencepost_model::record::{self, DecodeError};
+use fencepost_model::{Position, WindowId, WindowRecord};
 use rdkafka::Message;
 use rdkafka::message::BorrowedMessage;
 
@@ -144,7 +145,7 @@ impl History {
         let Some(from) = self.scan.at_time(window)? else { return Ok(None) };
         let mut found = None;
         self.scan.read(from, i64::MAX, |message| {
-            let Some(record) = decode(message) else { return Ok(ControlFlow::Continue(())) };
+            let Some(record) = decode(message)? else { return Ok(ControlFlow::Continue(())) };
             if record.window == window {
                 found = Some((message.offset(), record));
                 return Ok(ControlFlow::Break(()));
@@ -181,7 +182,7 @@ impl History {
     fn read(&self, from: i64, to: i64) -> Result<Records, LogError> {
         let mut records = Vec::new();
         self.scan.read(from, to, |message| {
-            records.extend(decode(message).map(|record| (message.offset(), record)));
+            records.extend(decode(message)?.map(|record| (message.offset(), record)));
             Ok(ControlFlow::Continue(()))
         })?;
         Ok(records)
@@ -192,13 +193,20 @@ fn greatest(records: Records) -> Option<WindowRecord> {
     records.into_iter().map(|(_, record)| record).max_by_key(|record| record.window)
 }
 
-fn decode(message: &BorrowedMessage<'_>) -> Option<WindowRecord> {
+/// `None` for a foreign record. One of a relay's own that this build cannot read is no record to pass over: whoever
+/// went on from the one before it would count its window again.
+fn decode(message: &BorrowedMessage<'_>) -> Result<Option<WindowRecord>, LogError> {
     match record::decode_window(message.payload().unwrap_or_default()) {
-        Ok(record) => Some(record),
-        Err(error) => {
+        Ok(record) => Ok(Some(record)),
+        Err(error @ (DecodeError::Null | DecodeError::Foreign)) => {
             tracing::warn!(topic = message.topic(), offset = message.offset(), %error, "record passed over");
-            None
+            Ok(None)
         }
+        Err(error) => Err(LogError::Refused(format!(
+            "topic {} at offset {}: {error}. Nobody can go on past a window that cannot be read",
+            message.topic(),
+            message.offset()
+        ))),
     }
 }
 
@@ -247,7 +255,7 @@ impl WindowsReader {
     fn poll_for(&mut self, timeout: Duration) -> Result<Option<WindowRecord>, LogError> {
         while let Some(found) = self.scan.poll(timeout)? {
             let ControlFlow::Continue(message) = found else { continue };
-            let Some(record) = decode(&message) else { continue };
+            let Some(record) = decode(&message)? else { continue };
             if record.window <= self.last {
                 continue;
             }
