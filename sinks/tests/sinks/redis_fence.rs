@@ -223,6 +223,38 @@ fn a_debt_hash_that_is_none_is_set_aside() {
 }
 
 #[test]
+fn a_debt_that_would_grow_beyond_2_to_the_53_is_forgiven() {
+    for (spoil, aside) in [("DEL likes:42", None), ("SET likes:42 0", Some("0"))] {
+        let mut bench = Bench::new();
+        bench.apply(&offer(0, 1, &[(42, -(LIMIT - 2))]));
+        bench.server.run::<()>(spoil);
+        let outcome = bench.apply(&offer(1, 2, &[(41, 1), (42, -5), (43, 1)]));
+        let set_aside = aside.map(|_| "likes:aside:42:2".to_owned()).into_iter().collect();
+        assert_eq!(outcome, Outcome::Applied { set_aside, debts: vec![(42, 5)] }, "{spoil}");
+        assert_eq!(bench.get("likes:41").as_deref(), Some("1"));
+        assert_eq!(bench.get("likes:aside:42:2").as_deref(), aside);
+        assert_eq!(bench.apply(&offer(2, 3, &[(42, 6)])), applied(), "{spoil}");
+        assert_eq!(bench.get("likes:42").as_deref(), Some("1"));
+    }
+}
+
+#[test]
+fn a_user_who_may_not_write_all_that_a_lane_may_need_writes_nothing() {
+    for command in ["set", "incrby", "hset", "hdel", "rename"] {
+        let mut bench = Bench::new();
+        bench.server.run::<()>(&format!("ACL SETUSER narrow on >secret ~* +@all -{command}"));
+        let url = format!("redis://narrow:secret@127.0.0.1:{}", bench.server.port());
+        let mut narrow =
+            RedisStore::new(&RedisConfig { url, ..bench.server.config() }).expect("a good configuration");
+        let before = bench.dump();
+        let error = narrow.apply(&[offer(0, 1, &[(41, 1), (42, -1)])]).expect_err("not permitted");
+        assert!(matches!(&error, StoreError::Refused(text) if text.contains(command)), "{error}");
+        assert_eq!(bench.dump(), before, "{command}");
+        assert_eq!(bench.fence(7), Some(at(0)));
+    }
+}
+
+#[test]
 fn a_window_larger_than_any_lua_stack_is_one_step() {
     let mut bench = Bench::new();
     let amounts: Vec<(i64, i64)> = (0..20_000).map(|item| (item, item % 7 + 1)).collect();
