@@ -5,9 +5,10 @@
 //! 1. *Every event is in exactly one window, in order.* Events are taken in commit order, and whatever stands at or
 //!    before the position of the last window in the log is skipped: the log itself says where to go on.
 //! 2. *Positions rise strictly.* Final LSNs rise from transaction to transaction, indexes within one; both are checked.
-//! 3. *A whole window ends at a commit.* It is closed only between transactions. A partial one ends within a
-//!    transaction that did not fit, says the position of its last event, and acknowledges nothing of it.
-//! 4. *A window holds at most `events_max` events*, and a transaction of up to half of that is never cut.
+//! 3. *A whole window ends at a commit.* A partial one ends within a transaction that did not fit, or that the source
+//!    sends slower than the log keeps a window open; it says the position of its last event, and acknowledges nothing
+//!    of that transaction.
+//! 4. *A window holds at most `events_max` events*, and a transaction of up to half of that is never cut for its size.
 //! 5. *Nothing is acknowledged that is not in the log*: [`Relay::acknowledged`] moves when a close has succeeded.
 
 use fencepost_model::placement::{self, PartitionKey};
@@ -20,6 +21,10 @@ use crate::log::LogError;
 
 /// The first epoch of relays.
 const FIRST_EPOCH: u64 = 1;
+
+/// A window is not held open for a commit longer than this, in milliseconds. The source may send a row of a transaction
+/// long after the one before, having decoded millions for other tables in between; the log aborts what stays open.
+const OPEN_MS_MAX: u64 = 10_000;
 
 /// When windows close.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +89,8 @@ struct Cut {
 #[derive(Debug)]
 struct Open {
     timestamp: WindowId,
+    /// When it was opened, by the caller's clock.
+    since_ms: u64,
     counts: Vec<u64>,
     events: u64,
     /// Where the window would end if it were closed now. Its `window` is still the one before.
@@ -161,12 +168,14 @@ impl Relay {
     pub fn tick(&mut self, now_ms: u64, log: &mut impl WindowLog) -> Result<Option<Closed>, LogError> {
         // A clock that was set back must not hold the window open until it has caught up.
         self.closed_at_ms = self.closed_at_ms.min(now_ms);
-        let due = self.finishing || now_ms - self.closed_at_ms >= self.pace.window_ms;
-        if due && self.transaction.is_none() && self.open.is_some() {
-            self.close(CutKind::Whole, now_ms, log).map(Some)
+        let Some(open) = &mut self.open else { return Ok(None) };
+        open.since_ms = open.since_ms.min(now_ms);
+        let (kind, due) = if open.cut.position.index == Position::WHOLE {
+            (CutKind::Whole, self.finishing || now_ms - self.closed_at_ms >= self.pace.window_ms)
         } else {
-            Ok(None)
-        }
+            (CutKind::Partial, now_ms - open.since_ms >= OPEN_MS_MAX)
+        };
+        if due { self.close(kind, now_ms, log).map(Some) } else { Ok(None) }
     }
 
     /// From now on, closes the window at the next commit, whatever the time.
@@ -289,6 +298,7 @@ impl Relay {
             // Never the time of the window before plus one alone: after a long silence that lies so far back that the
             // log's retention would take the records at once.
             timestamp: now_ms.max(last.window + 1),
+            since_ms: now_ms,
             counts: vec![0; partitions as usize],
             events: 0,
             cut: last,
@@ -296,7 +306,7 @@ impl Relay {
     }
 
     fn close(&mut self, kind: CutKind, now_ms: u64, log: &mut impl WindowLog) -> Result<Closed, LogError> {
-        let Open { timestamp, counts, events, cut } =
+        let Open { timestamp, counts, events, cut, .. } =
             self.open.take().expect("only an open window is closed");
         assert_eq!(counts.iter().sum::<u64>(), events, "every event was counted in its partition");
         assert!(events <= self.pace.events_max, "a window is bounded");

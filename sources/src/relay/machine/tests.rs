@@ -364,6 +364,24 @@ fn a_window_does_not_close_within_a_transaction() {
 }
 
 #[test]
+fn a_window_is_not_held_open_for_a_slow_transaction() {
+    let mut bench = Bench::new(1_000);
+    bench.commit(1, 1_000);
+    bench.commit(1, 1_500);
+    let begin = Change::Begin { final_lsn: final_lsn(2), committed_at: 1 };
+    bench.relay.apply(begin, 1_600, &mut bench.log).expect("no fault");
+    let whole = Closed { window: 2_000, events: 1, kind: CutKind::Whole };
+    assert_eq!(bench.tick(2_000), Some(whole), "none of its rows are in the window");
+    bench.relay.apply(Change::Row(Ok(flip(1, 1, 3))), 3_000, &mut bench.log).expect("no fault");
+    assert_eq!(bench.tick(12_999), None);
+    assert_eq!(bench.tick(13_000), Some(Closed { window: 13_000, events: 1, kind: CutKind::Partial }));
+    assert_eq!(bench.relay.acknowledged(), end_lsn(1));
+    let commit = Change::Commit { end_lsn: end_lsn(2) };
+    let closed = bench.relay.apply(commit, 14_000, &mut bench.log).expect("no fault");
+    assert_eq!(closed, Some(Closed { window: 14_000, events: 0, kind: CutKind::Whole }));
+}
+
+#[test]
 fn a_clock_that_steps_back_neither_repeats_a_window_nor_holds_one_open() {
     let mut bench = Bench::new(1_000);
     assert_eq!(bench.commit(1, 900_000).map(|closed| closed.window), Some(900_000));
