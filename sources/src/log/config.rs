@@ -86,16 +86,19 @@ impl KafkaConfig {
 
     /// Settings of a consumer whose partitions are assigned by hand. It never falls back to another offset than the
     /// one it was given, sees committed transactions only, and prefetches no more than a few megabytes a partition.
-    pub(crate) fn consumer(&self, end: PartitionEnd) -> ClientConfig {
+    /// `tuning` comes on top, and gives way to the operator's properties as well.
+    pub(crate) fn consumer(&self, end: PartitionEnd, tuning: &[(&str, &str)]) -> ClientConfig {
         let eof = if end == PartitionEnd::Reported { "true" } else { "false" };
+        let group = self.group();
+        let defaults = [
+            ("group.id", group.as_str()),
+            ("fetch.queue.backoff.ms", "1"),
+            ("fetch.wait.max.ms", "250"),
+            ("queued.min.messages", "50000"),
+            ("queued.max.messages.kbytes", "8192"),
+        ];
         self.with(
-            &[
-                ("group.id", &self.group()),
-                ("fetch.queue.backoff.ms", "1"),
-                ("fetch.wait.max.ms", "250"),
-                ("queued.min.messages", "50000"),
-                ("queued.max.messages.kbytes", "8192"),
-            ],
+            &[&defaults[..], tuning].concat(),
             &[
                 ("isolation.level", "read_committed"),
                 ("enable.auto.commit", "false"),
@@ -107,10 +110,11 @@ impl KafkaConfig {
         )
     }
 
-    /// Settings of an idempotent producer: acknowledged by all replicas, in order, without repeats of its own.
-    pub(crate) fn producer(&self) -> ClientConfig {
+    /// Settings of an idempotent producer: acknowledged by all replicas, in order, without repeats of its own. `tuning` comes
+    /// on top, and gives way to the operator's properties as well.
+    pub(crate) fn producer(&self, tuning: &[(&str, &str)]) -> ClientConfig {
         self.with(
-            &[("compression.type", "lz4"), ("linger.ms", "2")],
+            &[&[("compression.type", "lz4"), ("linger.ms", "2")][..], tuning].concat(),
             &[("enable.idempotence", "true"), ("acks", "all")],
         )
     }
@@ -142,10 +146,10 @@ mod tests {
             properties: properties.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
             ..KafkaConfig::default()
         };
-        let consumer = config.consumer(PartitionEnd::Reported);
+        let consumer = config.consumer(PartitionEnd::Reported, &[("client.id", "ours")]);
         assert_eq!(consumer.get("client.id"), Some("mine"));
         assert_eq!(consumer.get("isolation.level"), Some("read_committed"));
-        assert_eq!(config.producer().get("acks"), Some("all"));
+        assert_eq!(config.producer(&[]).get("acks"), Some("all"));
     }
 
     #[test]

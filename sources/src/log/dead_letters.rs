@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Header, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext};
@@ -15,6 +16,9 @@ const DELIVERY_TIMEOUT_MS: &str = "60000";
 
 /// Room for the headers on top of a record of the broker's default size.
 const RECORD_BYTES_MAX: &str = "2000000";
+
+/// Dead letters that wait for the brokers, at most.
+const QUEUE_KBYTES_MAX: &str = "65536";
 
 /// rdkafka polls for the whole of this time, whatever has happened: short, because readers wait for it.
 const POLL_STEP: Duration = Duration::from_millis(1);
@@ -31,7 +35,7 @@ pub(crate) struct DeadLetters {
 
 impl DeadLetters {
     pub(crate) fn open(config: &KafkaConfig, written: Arc<AtomicU64>) -> Result<Self, LogError> {
-        let mut client = config.producer();
+        let mut client = config.producer(&[("queue.buffering.max.kbytes", QUEUE_KBYTES_MAX)]);
         client.set("message.timeout.ms", DELIVERY_TIMEOUT_MS).set("message.max.bytes", RECORD_BYTES_MAX);
         let producer = client
             .create_with_context(Failures::default())
@@ -88,8 +92,12 @@ struct Failures {
 }
 
 impl ClientContext for Failures {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        self.complaints.log(level, facility, message);
+    }
+
     fn error(&self, error: KafkaError, reason: &str) {
-        self.complaints.hear(&error, reason);
+        self.complaints.error(error, reason);
     }
 }
 

@@ -10,7 +10,7 @@ use rdkafka::consumer::{CommitMode, Consumer};
 use rdkafka::{Message, Offset, TopicPartitionList};
 
 use super::assembler::{Assembler, Pushed};
-use super::client::{self, AssignedConsumer, ConsumerEvents};
+use super::client::{self, AssignedConsumer, Complaints};
 use super::config::{PartitionEnd, REQUEST_TIMEOUT};
 use super::dead_letters::DeadLetters;
 use super::offsets::{self, Place};
@@ -183,7 +183,7 @@ fn check_starts(
 
 /// One partition that is read.
 struct Partition<I> {
-    queue: PartitionQueue<ConsumerEvents>,
+    queue: PartitionQueue<Complaints>,
     assembler: Assembler<I>,
     /// Number of windows handed on.
     closed: u64,
@@ -214,6 +214,8 @@ enum Next {
 impl<I: Id> Reading<I> {
     fn run(mut self) {
         if let Err(error) = self.read() {
+            // They may say why a window is not whole.
+            self.dead_letters.flush();
             self.hand_on(Err(error));
         }
     }

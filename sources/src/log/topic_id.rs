@@ -7,10 +7,11 @@ use std::ffi::{CStr, CString};
 use std::ptr::{self, NonNull};
 
 use rdkafka::ClientContext;
-use rdkafka::admin::AdminClient;
 use rdkafka::bindings as native;
-use rdkafka::client::{Client, DefaultClientContext};
+use rdkafka::client::Client;
+use rdkafka::consumer::Consumer;
 
+use super::client::{AssignedConsumer, Complaints};
 use super::config::REQUEST_TIMEOUT;
 use super::{KafkaConfig, LogError};
 
@@ -19,9 +20,12 @@ use super::{KafkaConfig, LogError};
 /// # Errors
 /// [`LogError::Refused`] when there is no such topic; [`LogError::Transient`] when the brokers do not answer.
 pub fn topic_id(config: &KafkaConfig, topic: &str) -> Result<String, LogError> {
-    let admin: AdminClient<DefaultClientContext> =
-        config.client().create().map_err(|error| LogError::kafka("cannot make a Kafka client", &error))?;
-    ask(admin.inner(), topic)
+    // Of all clients a consumer without a group is the quickest to close.
+    let client: AssignedConsumer = config
+        .client()
+        .create_with_context(Complaints::default())
+        .map_err(|error| LogError::kafka("cannot make a Kafka client", &error))?;
+    ask(client.client(), topic)
 }
 
 /// [`topic_id`] by way of a client that exists.

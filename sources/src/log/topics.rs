@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use backon::{BlockingRetryable, ConstantBuilder};
 use fencepost_model::placement::LANES;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
-use rdkafka::client::DefaultClientContext;
 use rdkafka::error::RDKafkaErrorCode;
 
+use super::client::Complaints;
 use super::config::REQUEST_TIMEOUT;
 use super::{KafkaConfig, LogError};
 
@@ -21,7 +21,7 @@ const WITHOUT_LIMIT: &str = "-1";
 /// broker's default.
 const DEAD_LETTER_BYTES_MAX: &str = "2097152";
 
-type Admin = AdminClient<DefaultClientContext>;
+type Admin = AdminClient<Complaints>;
 
 /// What a topic has to be.
 struct Topic {
@@ -97,7 +97,10 @@ pub fn verify(config: &KafkaConfig) -> Result<u32, LogError> {
 }
 
 fn admin(config: &KafkaConfig) -> Result<Admin, LogError> {
-    config.client().create().map_err(|error| LogError::kafka("cannot make a Kafka client", &error))
+    config
+        .client()
+        .create_with_context(Complaints::default())
+        .map_err(|error| LogError::kafka("cannot make a Kafka client", &error))
 }
 
 fn check(admin: &Admin, topics: &[Topic; 4]) -> Result<u32, LogError> {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use fencepost_model::WindowId;
 use rdkafka::ClientContext;
 use rdkafka::Message;
-use rdkafka::config::FromClientConfigAndContext;
+use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Header, Headers, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, DeliveryResult, ProducerContext, ThreadedProducer};
@@ -42,11 +42,11 @@ impl KafkaTotalsWriter {
     /// # Errors
     /// [`LogError::Refused`] when the configuration is none that librdkafka takes.
     pub fn open(config: &KafkaConfig, incarnation: u64, waker: Waker) -> Result<Self, LogError> {
-        let mut client = config.producer();
-        client
-            .set("message.timeout.ms", "0")
-            .set("queue.buffering.max.messages", QUEUE_PARTS_MAX)
-            .set("queue.buffering.max.kbytes", QUEUE_KBYTES_MAX);
+        let mut client = config.producer(&[
+            ("queue.buffering.max.messages", QUEUE_PARTS_MAX),
+            ("queue.buffering.max.kbytes", QUEUE_KBYTES_MAX),
+        ]);
+        client.set("message.timeout.ms", "0");
         let state = Arc::<Mutex<State>>::default();
         let context =
             Deliveries { state: state.clone(), waker: Mutex::new(waker), complaints: Complaints::default() };
@@ -121,8 +121,12 @@ struct Deliveries {
 }
 
 impl ClientContext for Deliveries {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        self.complaints.log(level, facility, message);
+    }
+
     fn error(&self, error: KafkaError, reason: &str) {
-        self.complaints.hear(&error, reason);
+        self.complaints.error(error, reason);
     }
 }
 
@@ -135,7 +139,11 @@ impl ProducerContext for Deliveries {
         let wake = match result {
             Ok(_) => state.settle(window(opaque)),
             // Left unconfirmed for ever: nobody may take the window for written.
-            Err((error, _)) => state.failure.replace(error.clone()).is_none(),
+            Err((error, _)) => {
+                let first = state.failure.is_none();
+                state.failure.get_or_insert_with(|| error.clone());
+                first
+            }
         };
         drop(state);
         if wake {

@@ -5,10 +5,12 @@ use std::time::{Duration, Instant};
 
 use fencepost_model::{Position, WindowId, WindowRecord, record};
 use rdkafka::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::{DeliveryResult, Header, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, NoCustomPartitioner, Producer, ProducerContext};
 
+use super::client::Complaints;
 use super::{KafkaConfig, LogError};
 use crate::relay::{BadRow, FlipRecord, WindowLog};
 
@@ -49,20 +51,24 @@ impl KafkaWindowLog {
         transactional_id: &str,
         partitions: u32,
     ) -> Result<Self, LogError> {
-        let mut settings = config.producer();
+        let mut settings = config.producer(&[
+            ("linger.ms", "5"),
+            ("batch.size", "1000000"),
+            ("batch.num.messages", "100000"),
+            ("queue.buffering.max.messages", QUEUE_RECORDS_MAX),
+            ("queue.buffering.max.kbytes", QUEUE_KILOBYTES_MAX),
+        ]);
         settings
             .set("transactional.id", transactional_id)
-            .set("transaction.timeout.ms", TRANSACTION_TIMEOUT.as_millis().to_string())
-            // The default of ten seconds would cost as much freshness after each restart of a broker.
-            .set("reconnect.backoff.max.ms", "1000")
-            .set("linger.ms", "5")
-            .set("batch.size", "1000000")
-            .set("batch.num.messages", "100000")
-            .set("queue.buffering.max.messages", QUEUE_RECORDS_MAX)
-            .set("queue.buffering.max.kbytes", QUEUE_KILOBYTES_MAX);
+            .set("transaction.timeout.ms", TRANSACTION_TIMEOUT.as_millis().to_string());
         let producer: BaseProducer<Deliveries> = settings
             .create_with_context(Deliveries::default())
             .map_err(|error| LogError::kafka("cannot make a Kafka producer", &error))?;
+        // Without a connection the library would look for one again only after half a second.
+        producer
+            .client()
+            .fetch_metadata(Some(&config.windows_topic()), STEP_TIMEOUT)
+            .map_err(|error| failed("cannot reach the log", &error, &producer))?;
         producer.init_transactions(STEP_TIMEOUT).map_err(|error| {
             // A newer incarnation would be fenced by this very call: whoever was refused here may ask again.
             match failed("cannot take over the log", &error, &producer) {
@@ -229,9 +235,18 @@ impl Drop for Transaction {
 #[derive(Default)]
 struct Deliveries {
     failed: Mutex<Option<KafkaError>>,
+    complaints: Complaints,
 }
 
-impl ClientContext for Deliveries {}
+impl ClientContext for Deliveries {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        self.complaints.log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.complaints.error(error, reason);
+    }
+}
 
 impl ProducerContext<NoCustomPartitioner> for Deliveries {
     type DeliveryOpaque = ();
