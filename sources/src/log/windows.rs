@@ -105,16 +105,18 @@ pub fn first_starts(config: &KafkaConfig) -> Result<Vec<PartitionStart>, LogErro
 /// The records of a stretch of the topic, with their offsets.
 type Records = Vec<(i64, WindowRecord)>;
 
-struct History {
+/// The history, open to be asked more than once.
+pub(crate) struct History {
     scan: Scan,
 }
 
 impl History {
-    fn open(config: &KafkaConfig) -> Result<Self, LogError> {
+    pub(crate) fn open(config: &KafkaConfig) -> Result<Self, LogError> {
         Ok(Self { scan: Scan::open(config, config.windows_topic(), 0)? })
     }
 
-    fn last(&self) -> Result<Option<WindowRecord>, LogError> {
+    /// See [`last`].
+    pub(crate) fn last(&self) -> Result<Option<WindowRecord>, LogError> {
         let (start, end) = self.scan.bounds()?;
         let (mut to, mut chunk) = (end, CHUNK_FIRST);
         let mut last: Option<WindowRecord> = None;
@@ -123,20 +125,26 @@ impl History {
             last = greatest(self.read(from, to)?);
             (to, chunk) = (from, (chunk * 4).min(CHUNK_LAST));
         }
-        // Copies of old records may stand at the end. A later window is found by its time, wherever it stands.
-        while let Some(known) = &last {
-            let Some(from) = self.scan.at_time(known.window + 1)? else { break };
-            match greatest(self.read(from, i64::MAX)?) {
-                Some(later) if later.window > known.window => last = Some(later),
-                _ => break,
-            }
-        }
-        if last.is_none() && start > 0 {
-            return Err(LogError::Refused(format!(
+        match last {
+            // Copies of old records may stand at the end.
+            Some(known) => self.last_from(known).map(Some),
+            None if start > 0 => Err(LogError::Refused(format!(
                 "{} starts at offset {start} and holds no window: its history is lost, and with it the place to go on \
                  from. Restore the topic",
                 self.scan.what()
-            )));
+            ))),
+            None => Ok(None),
+        }
+    }
+
+    /// The last committed record, given one that is known: a later window is found by its time, wherever it stands.
+    pub(crate) fn last_from(&self, known: WindowRecord) -> Result<WindowRecord, LogError> {
+        let mut last = known;
+        while let Some(from) = self.scan.at_time(last.window + 1)? {
+            match greatest(self.read(from, i64::MAX)?) {
+                Some(later) if later.window > last.window => last = later,
+                _ => break,
+            }
         }
         Ok(last)
     }

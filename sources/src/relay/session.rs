@@ -9,8 +9,8 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use super::control::Control;
 use super::stream::Stream;
 use super::{Failure, Log, Relay, RelayConfig, check};
-use crate::log::KafkaWindowLog;
-use crate::log::{KafkaConfig, LogError, topic_id, topics, windows};
+use crate::log::windows::History;
+use crate::log::{KafkaConfig, KafkaWindowLog, LogError, topic_id, topics};
 
 /// The longest pause between two attempts to start.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -112,12 +112,17 @@ impl Session<'_> {
         let mut control = Control::lock(self.postgres, &self.config.slot)?;
         let source = control.source(self.config)?;
         let refuse = |refusal: super::Refusal| Failure::Refused(refusal.to_string());
-        let mut found = self.log()?;
+        let history = History::open(self.kafka)?;
+        let mut found = self.log(&history)?;
         check(self.config, &source, &found).map_err(refuse)?;
 
         let id = self.config.transactional_id(&self.kafka.topic_prefix);
         let mut log = KafkaWindowLog::take_over(self.kafka, &id, found.partitions)?;
-        found.last = windows::last(self.kafka)?;
+        found.last = match found.last {
+            Some(known) => Some(history.last_from(known)?),
+            None => history.last()?,
+        };
+        drop(history);
         let origin = check(self.config, &source, &found).map_err(refuse)?;
 
         let pace = self.config.pace().map_err(|error| Failure::Refused(error.to_string()))?;
@@ -150,10 +155,10 @@ impl Session<'_> {
         outcome
     }
 
-    fn log(&self) -> Result<Log, LogError> {
+    fn log(&self, history: &History) -> Result<Log, LogError> {
         let partitions = topics::verify(self.kafka)?;
         let flips_topic = topic_id::topic_id(self.kafka, &self.kafka.flips_topic())?;
-        Ok(Log { flips_topic, partitions, last: windows::last(self.kafka)? })
+        Ok(Log { flips_topic, partitions, last: history.last()? })
     }
 
     fn relay(
