@@ -253,6 +253,7 @@ impl<I: Id> Reading<I> {
         let Some(state) = lanes.get_mut(&lane).filter(|state| message.offset() >= state.next) else {
             return Ok([None, None]);
         };
+        let before_end = state.next < state.end;
         state.next = message.offset() + 1;
         state.behind = true;
         let incarnation = incarnation(message).ok_or_else(|| refuse("a record without an incarnation"))?;
@@ -264,7 +265,8 @@ impl<I: Id> Reading<I> {
             return Err(refuse(&format!("a record of lane {other}")));
         }
         let generation = state.generation;
-        let end = if state.next == state.end { state.report_end(lane) } else { None };
+        // Also while the log grows so fast that the client never sees its end.
+        let end = if before_end { state.report_end(lane) } else { None };
         Ok([record.map(|record| (generation, Totals::Record(record))), end])
     }
 
