@@ -78,11 +78,12 @@ impl Shared {
     }
 
     /// Forgets the frames that no recovery can need any more, and returns the window that they lie below: what was
-    /// remembered at the last confirmed window is the least that a restart reads.
+    /// remembered at the last window that the synced frames know as confirmed is the least that a restart reads. What
+    /// was confirmed since is not on disk, and a restart may have nothing else to go by.
     pub(super) fn release(&self) -> WindowId {
-        let confirmed = self.confirmed();
         let mut frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(floor) = frames.get(&confirmed).map(|(head, _)| head.remembered_from) else { return 0 };
+        let confirmed = frames.values().next_back().and_then(|(head, _)| frames.get(&head.confirmed));
+        let Some(floor) = confirmed.map(|(head, _)| head.remembered_from) else { return 0 };
         let kept = frames.split_off(&floor);
         *frames = kept;
         floor

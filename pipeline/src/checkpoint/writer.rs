@@ -205,11 +205,12 @@ impl<I: Id> FrameWriter<I> {
 #[cfg(test)]
 mod tests {
     use fencepost_model::{CutKind, Position};
+    use fencepost_sources::log::totals_chain::ChainEnd;
 
     use super::*;
     use crate::checkpoint::{Checkpoint, Directory};
     use crate::identity::FlipKey;
-    use crate::resume::Resume;
+    use crate::resume::{Resume, resume};
     use crate::{Fingerprint, FlipsTopic, PipelineConfig};
 
     struct Begun {
@@ -300,6 +301,30 @@ mod tests {
             [3, 4, 5, 6, 7, 8, 9],
             "window 6 remembers 4 to 6, whose segment begins at 3"
         );
+    }
+
+    /// A confirmation that no synced frame knows of is forgotten in a crash; so it takes nothing away.
+    #[test]
+    fn what_only_memory_knows_as_confirmed_releases_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut begun = begin(dir.path(), Resume::Start);
+        write(&mut begun, 1..=8);
+        begun.checkpoint.confirm(7);
+        write(&mut begun, [9]);
+        begun.checkpoint.confirm(10);
+        begun.writer.remove_released().unwrap();
+        drop(begun);
+        let emptied = ChainEnd {
+            lane: 0,
+            first: None,
+            end: None,
+            beyond_gap: None,
+            incarnation: None,
+            log_start: 50,
+            log_end: 50,
+        };
+        let resumed = resume(&open(dir.path()).heads(), &[emptied], false);
+        assert_eq!(resumed, Ok(Resume::Checkpoint { window: 6 }));
     }
 
     #[test]
