@@ -12,7 +12,8 @@
 //! 3. *Segments lost, or their horizon has a hole*: W is the end of totals; what the horizon remembers at W is read
 //!    again from flips, and what that emits is discarded.
 //! 4. *Totals emptied by retention*: a log that retention emptied is not a log that lost. The frames say what was
-//!    confirmed when they were written; W is the last such window.
+//!    confirmed when they were written; W is the last such window. So it is when only some lanes are emptied: how far
+//!    those went, the others do not tell.
 //! 5. *Totals empty although a frame knows a confirmed window*: the topic was lost or made anew. Only an operator can
 //!    say that it is to be filled again from the first window.
 
@@ -77,11 +78,9 @@ pub fn resume(frames: &[FrameHead], lanes: &[ChainEnd], replay: bool) -> Result<
         return Ok(Resume::Start);
     }
     let confirmed = frames.iter().map(|head| head.confirmed).max().unwrap_or(0);
-    let totals = match lanes.iter().filter_map(lane_end).min() {
-        Some(end) => end,
-        None if confirmed > 0 => confirmed,
-        None => return Err(ResumeError::TotalsUnknown),
-    };
+    let of_emptied = lanes.iter().any(|lane| lane_end(lane).is_none()).then_some(confirmed);
+    let ends = lanes.iter().filter_map(lane_end).chain(of_emptied.filter(|confirmed| *confirmed > 0));
+    let totals = ends.min().ok_or(ResumeError::TotalsUnknown)?;
     if totals == 0 {
         return if confirmed > 0 { Err(ResumeError::TotalsLost { confirmed }) } else { Ok(Resume::Start) };
     }
@@ -198,7 +197,11 @@ mod tests {
         let emptied = lane(0, 0, 50);
         assert_eq!(resume(&frames(1..=9), std::slice::from_ref(&emptied), false), at(7));
         assert_eq!(resume(&[], std::slice::from_ref(&emptied), false), Err(ResumeError::TotalsUnknown));
-        assert_eq!(resume(&frames(1..=9), &[emptied, lane(5, 8, 50)], false), at(8));
+        assert_eq!(
+            resume(&frames(1..=9), &[emptied, lane(5, 8, 50)], false),
+            at(7),
+            "nothing tells that the emptied lane had 8"
+        );
     }
 
     #[test]
