@@ -49,7 +49,7 @@ pub(crate) fn distinct<'scope, K: Identity>(
     let trace = arranged.trace.clone();
     let amounts = arranged.threshold_semigroup(move |key: &K, new: &i64, old: Option<&i64>| {
         let old = old.copied().unwrap_or(0);
-        debug_assert!(old >= 0 && *new >= 0, "more was retracted of a key than had arrived");
+        assert!(old >= 0 && *new >= 0, "more was retracted of a key than had arrived");
         let replays = (new - old.max(1)).max(0);
         if replays > 0 {
             Metrics::add(&metrics.known_by_identity, usize::try_from(replays).unwrap_or(0));
