@@ -8,6 +8,7 @@ use fencepost_model::placement::LANES;
 use fencepost_model::totals::PartJoiner;
 use fencepost_model::{LaneTotals, WindowId};
 use fencepost_pipeline::{FlipsTopic, HorizonStart, PipelineLog};
+use fencepost_sources::log::chain::Chain;
 use fencepost_sources::log::totals_chain::ChainEnd;
 use fencepost_sources::log::{FlipsReader, LogError, PartitionStart, TotalsWriter, Waker, WindowSlice};
 use rand::rngs::StdRng;
@@ -121,23 +122,17 @@ impl Topics {
     pub(crate) fn chains(&self) -> Vec<ChainEnd> {
         let lanes = self.raw().into_iter().zip(0..);
         let chain = |(records, lane): (Vec<(u64, LaneTotals<i64>)>, u8)| {
-            let mut chain = ChainEnd {
+            let mut chain = Chain::default();
+            records.iter().for_each(|(_, record)| chain.push(record));
+            ChainEnd {
                 lane,
-                first: records.first().map(|(_, record)| (record.window, record.before)),
-                end: None,
-                beyond_gap: None,
+                first: chain.first(),
+                end: chain.end(),
+                beyond_gap: chain.beyond_gap(),
                 incarnation: records.iter().map(|(who, _)| *who).max(),
                 log_start: if self.emptied.load(Ordering::Acquire) { 1_000 } else { 0 },
                 log_end: 0,
-            };
-            for (_, record) in records {
-                if chain.end.is_none_or(|end| end == record.before) {
-                    chain.end = Some(record.window);
-                } else if chain.end.is_some_and(|end| record.before > end) {
-                    chain.beyond_gap.get_or_insert(record.window);
-                }
             }
-            chain
         };
         lanes.map(chain).collect()
     }
