@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use crossbeam_channel::RecvTimeoutError;
+use crossbeam_channel::{RecvTimeoutError, TryRecvError};
 use fencepost_model::{Id, WindowId};
 use fencepost_sources::log::{FlipsReader, LogError, PartitionStart, Waker, WindowSlice};
 use timely::scheduling::SyncActivator;
@@ -23,6 +23,9 @@ const ASK_AGAIN: Duration = Duration::from_millis(5);
 
 /// How often the stop signal is looked at.
 const LOOK_FOR_STOP: Duration = Duration::from_millis(20);
+
+/// Told to stop, the log has so long to confirm another window; what it has not is made again by the next pipeline.
+const FINISH_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How often progress is logged.
 const REPORT: Duration = Duration::from_secs(10);
@@ -47,12 +50,14 @@ pub(crate) fn execute<I: Id>(
     let failure = Failure::default();
     let (config, metrics) = (timely_config(&job.config), Arc::clone(&job.metrics));
     let (finished, ends) = crossbeam_channel::bounded::<()>(0);
+    // Rows of a life before have gone with its workers.
+    metrics.remembered_rows.store(0, Ordering::Relaxed);
     let shared = WorkerShared {
+        _finished: finished,
         job,
         checkpoint: Mutex::new(checkpoint),
         intake: Arc::clone(&intake),
         failure: failure.clone(),
-        _finished: finished,
     };
     let guards = timely::execute(config, move |worker| run_worker(worker, &shared))
         .map_err(|error| anyhow::anyhow!("cannot start the dataflow's workers: {error}"))?;
@@ -90,16 +95,27 @@ fn watch(
     signals: Signals<'_>,
 ) {
     let mut reported = Instant::now();
+    let mut patience = Patience::default();
     let mut flips = metrics.flips.load(Ordering::Relaxed);
     while ends.recv_timeout(LOOK_FOR_STOP) == Err(RecvTimeoutError::Timeout) {
         if signals.stop.load(Ordering::Acquire) && intake.last().is_none() {
             intake.stop();
             tracing::info!(last_window = intake.last(), "stopping: finishing the windows taken");
         }
+        if let Some(last) = intake.last()
+            && patience.is_over(metrics.frontier.load(Ordering::Relaxed), Instant::now())
+        {
+            failure.set(anyhow::anyhow!(
+                "told to stop, but no window was confirmed for {} s, and window {last} is not: the brokers may be away; the \
+                 next start makes again what is missing",
+                FINISH_PATIENCE.as_secs()
+            ));
+        }
         if signals.abort.load(Ordering::Acquire) {
             failure.set(anyhow::anyhow!("aborted"));
         }
-        if writer.has_ended() && !failure.is_set() {
+        // The writer also ends when the last worker has gone, but then the workers have hung up before.
+        if writer.has_ended() && ends.try_recv() == Err(TryRecvError::Empty) && !failure.is_set() {
             failure.set(anyhow::anyhow!("the checkpoint's writer has stopped"));
         }
         if reported.elapsed() >= REPORT {
@@ -117,13 +133,29 @@ fn watch(
     }
 }
 
+/// How long the frontier has stood still since the stop.
+#[derive(Default)]
+struct Patience(Option<(WindowId, Instant)>);
+
+impl Patience {
+    fn is_over(&mut self, frontier: WindowId, now: Instant) -> bool {
+        let since = match self.0 {
+            Some((seen, since)) if seen == frontier => since,
+            _ => now,
+        };
+        self.0 = Some((frontier, since));
+        now.duration_since(since) >= FINISH_PATIENCE
+    }
+}
+
 /// What the workers' closures share; `ends` of the watcher hang up when the last of them has gone.
 struct WorkerShared<I> {
+    /// Dropped first: whoever sees the writer end for want of workers also sees that these have ended.
+    _finished: crossbeam_channel::Sender<()>,
     job: Job<I>,
     checkpoint: Mutex<Checkpoint<I>>,
     intake: Arc<Intake>,
     failure: Failure,
-    _finished: crossbeam_channel::Sender<()>,
 }
 
 /// Reports a worker that unwinds, so that the others do not wait for it.

@@ -3,7 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 
-use fencepost_pipeline::{Metrics, PipelineConfig, PipelineLog, Signals, run_on};
+use fencepost_model::WindowId;
+use fencepost_pipeline::{FlipsTopic, HorizonStart, Metrics, PipelineConfig, PipelineLog, Signals, run_on};
+use fencepost_sources::log::totals_chain::ChainEnd;
+use fencepost_sources::log::{FlipsReader, LogError, PartitionStart, TotalsWriter, Waker};
 
 use crate::history::{History, Shape};
 use crate::life::{Life, config};
@@ -79,6 +82,73 @@ fn a_stop_finishes_the_windows_taken() {
         let wanted = oracle::records(&topics.history, config.horizon_windows as usize);
         oracle::assert_same(&topics.records(), &wanted, &format!("seed {seed}"));
     }
+}
+
+/// A log whose totals topic takes parts, and confirms none.
+struct Deaf(Arc<dyn PipelineLog<i64>>);
+
+impl PipelineLog<i64> for Deaf {
+    fn flips_topic(&self) -> Result<FlipsTopic, LogError> {
+        self.0.flips_topic()
+    }
+
+    fn totals_chains(&self) -> Result<Vec<ChainEnd>, LogError> {
+        self.0.totals_chains()
+    }
+
+    fn first_starts(&self) -> Result<Vec<PartitionStart>, LogError> {
+        self.0.first_starts()
+    }
+
+    fn horizon_start(&self, window: WindowId, horizon_windows: u32) -> Result<HorizonStart, LogError> {
+        self.0.horizon_start(window, horizon_windows)
+    }
+
+    fn flips(&self, starts: &[PartitionStart], waker: Waker) -> Result<Box<dyn FlipsReader<i64>>, LogError> {
+        self.0.flips(starts, waker)
+    }
+
+    fn totals(&self, _incarnation: u64, _waker: Waker) -> Result<Box<dyn TotalsWriter>, LogError> {
+        Ok(Box::new(Unconfirmed(None)))
+    }
+}
+
+/// The least window that was sent.
+struct Unconfirmed(Option<WindowId>);
+
+impl TotalsWriter for Unconfirmed {
+    fn send(&mut self, _lane: u8, window: WindowId, _part: &[u8]) -> Result<bool, LogError> {
+        self.0.get_or_insert(window);
+        Ok(true)
+    }
+
+    fn unconfirmed(&mut self) -> Result<Option<WindowId>, LogError> {
+        Ok(self.0)
+    }
+}
+
+/// Brokers that are away do not hold a pipeline that is told to stop; nor does it take more than its windows in flight.
+#[test]
+fn a_stop_that_is_never_confirmed_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let topics = Topics::new(History::draw(2, Shape::SMALL));
+    let config = PipelineConfig { workers: 2, ..config(dir.path()) };
+    let (stop, never, metrics) = (AtomicBool::new(false), AtomicBool::new(false), Arc::<Metrics>::default());
+    let (log, signals) = (log_of(&topics), Signals { stop: &stop, abort: &never });
+    let deaf: Arc<dyn PipelineLog<i64>> = Arc::new(Deaf(Arc::clone(&log)));
+    let error = std::thread::scope(|scope| {
+        let life = scope.spawn(|| run_on(&config, &deaf, false, signals, &metrics));
+        while metrics.frames.load(Ordering::Relaxed) < u64::from(config.windows_in_flight) {
+            std::thread::yield_now();
+        }
+        stop.store(true, Ordering::Release);
+        life.join().unwrap().unwrap_err().to_string()
+    });
+    assert!(error.contains("told to stop"), "{error}");
+    assert_eq!(metrics.frames.load(Ordering::Relaxed), u64::from(config.windows_in_flight));
+    Life::whole(2, 2).live(&topics, &config).0.unwrap();
+    let wanted = oracle::records(&topics.history, config.horizon_windows as usize);
+    oracle::assert_same(&topics.records(), &wanted, "the next life");
 }
 
 #[test]
