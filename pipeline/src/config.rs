@@ -41,12 +41,12 @@ impl PipelineConfig {
     /// The number of worker threads.
     pub fn workers(&self) -> usize {
         match self.workers {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            0 => cores(),
             workers => workers,
         }
     }
 
-    /// Refuses what cannot work.
+    /// Refuses what cannot work, and warns of what works badly.
     ///
     /// # Errors
     /// Names the setting, and what it may be.
@@ -60,6 +60,17 @@ impl PipelineConfig {
             self.windows_in_flight,
         );
         anyhow::ensure!(self.segment_windows_max >= 1, "pipeline.segment_windows_max must be at least 1");
+        if self.workers() > cores() {
+            tracing::warn!(
+                workers = self.workers(),
+                cores = cores(),
+                "pipeline.workers exceeds the cores: the workers will wait for one another"
+            );
+        }
         Ok(())
     }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
