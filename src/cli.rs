@@ -132,7 +132,7 @@ pub(crate) struct AuditArgs {
     /// The store to compare; all of them when none is named.
     #[arg(long, value_name = "NAME")]
     pub(crate) store: Option<String>,
-    /// Wait at most so long for the fences to reach the cut.
+    /// Wait at most so long for the log, and for the fences, to reach the cut.
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     pub(crate) timeout_s: u64,
     /// List at most so many wrong items.

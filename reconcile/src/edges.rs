@@ -18,6 +18,24 @@ pub(crate) fn count(client: &mut Client) -> anyhow::Result<BTreeMap<i64, i64>> {
     Ok(counts)
 }
 
+/// Whose write-ahead log it is. Positions compare within one source alone.
+pub(crate) struct Source {
+    pub(crate) system: String,
+    pub(crate) timeline: u32,
+}
+
+/// Which source this is.
+///
+/// # Errors
+/// When Postgres does not answer, or is a standby.
+pub(crate) fn source(client: &mut Client) -> anyhow::Result<Source> {
+    let query = "SELECT system_identifier::text, ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int8
+        FROM pg_control_system()";
+    let row = client.query_one(query, &[]).context("reading what Postgres is")?;
+    let timeline = u32::try_from(row.get::<_, i64>(1)).context("the timeline of Postgres")?;
+    Ok(Source { system: row.get(0), timeline })
+}
+
 /// The end of the write-ahead log, followed by a transaction of its own: once a window that ends at a commit has
 /// reached the position returned, everything committed before this call is in that window or an earlier one.
 ///

@@ -11,9 +11,3 @@ pub enum StoreConfig {
     /// Counters in one Redis.
     Redis(RedisConfig),
 }
-
-impl Default for StoreConfig {
-    fn default() -> Self {
-        Self::Redis(RedisConfig::default())
-    }
-}

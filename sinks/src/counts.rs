@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fencepost_model::placement::{LANES, lane};
 use fencepost_model::{Fence, Id};
+use redis::{RedisError, Value, from_redis_value};
 
 use crate::config::StoreConfig;
-use crate::redis::{Connection, Keys, parse_fence, scan};
+use crate::redis::{Connection, Keys, parse_fence, parse_fences, read, scan};
 use crate::store::StoreError;
 
 /// A counter as read, exact at the cut of its lane's fence.
@@ -19,6 +20,15 @@ pub struct Count<I> {
     pub value: Option<i64>,
     /// The fence of its lane.
     pub fence: Fence,
+}
+
+/// What counters that show 0 are owed, all read at one instant: an item's sum is its counter minus its debt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Debts<I> {
+    /// By item.
+    pub by_item: BTreeMap<I, i64>,
+    /// The fence of each lane, by lane; `None` where the store has none.
+    pub fences: Vec<Option<Fence>>,
 }
 
 /// Reads the counters of one store.
@@ -42,11 +52,9 @@ impl CountsReader {
     /// # Errors
     /// See [`StoreError`].
     pub fn fences(&mut self) -> Result<Vec<Option<Fence>>, StoreError> {
-        let texts = self.texts(&self.keys.fences())?;
-        (0..LANES)
-            .zip(texts)
-            .map(|(lane, text)| text.map(|text| parse_fence(&self.keys, lane, &text)).transpose())
-            .collect()
+        let Self { connection, keys } = self;
+        let texts = connection.with(|connection| read(connection, &keys.fences()))?;
+        parse_fences(keys, texts)
     }
 
     /// The counters of these items with their lanes' fences, all read at one instant, in the order asked.
@@ -60,7 +68,7 @@ impl CountsReader {
         let lanes: BTreeSet<u8> = items.iter().map(|item| lane(*item)).collect();
         let fence_keys = lanes.iter().map(|lane| self.keys.fence(*lane));
         let keys: Vec<String> = fence_keys.chain(items.iter().map(|item| self.keys.counter(*item))).collect();
-        let mut texts = self.texts(&keys)?.into_iter();
+        let mut texts = self.connection.with(|connection| read(connection, &keys))?.into_iter();
         let mut fences = BTreeMap::new();
         for (lane, text) in lanes.into_iter().zip(texts.by_ref()) {
             let text = text.ok_or_else(|| {
@@ -72,9 +80,9 @@ impl CountsReader {
             })?;
             fences.insert(lane, parse_fence(&self.keys, lane, &text)?);
         }
-        let count = |(item, text): (&I, Option<String>)| Count {
+        let count = |(item, text): (&I, Option<Vec<u8>>)| Count {
             item: *item,
-            value: text.map_or(Some(0), |text| text.parse().ok()),
+            value: text.map_or(Some(0), |text| str::from_utf8(&text).ok()?.parse().ok()),
             fence: fences[&lane(*item)],
         };
         Ok(items.iter().zip(texts).map(count).collect())
@@ -96,34 +104,35 @@ impl CountsReader {
         })
     }
 
-    /// What counters that show 0 are owed, by item: an item's sum is its counter minus its debt.
+    /// What counters that show 0 are owed.
     ///
     /// # Errors
     /// See [`StoreError`]; also when a debt is no number.
-    pub fn debts<I: Id>(&mut self) -> Result<BTreeMap<I, i64>, StoreError> {
+    pub fn debts<I: Id>(&mut self) -> Result<Debts<I>, StoreError> {
+        let Self { connection, keys } = self;
         let mut pipeline = redis::pipe();
+        pipeline.atomic().cmd("MGET").arg(keys.fences());
         for lane in 0..LANES {
-            pipeline.cmd("HGETALL").arg(self.keys.debt(lane));
+            pipeline.cmd("HGETALL").arg(keys.debt(lane));
         }
-        let lanes: Vec<BTreeMap<String, String>> =
-            self.connection.with(|connection| Ok(pipeline.query(connection)?))?;
-        let debt = |(item, debt): (String, String)| {
-            item.parse().ok().zip(debt.parse().ok()).ok_or_else(|| {
-                StoreError::Refused(format!(
-                    "a debt hash under prefix {} holds {item:?} = {debt:?}, which is no item's debt: find what writes it",
-                    self.keys.prefix()
-                ))
-            })
-        };
-        lanes.into_iter().flatten().map(debt).collect()
-    }
-
-    fn texts(&mut self, keys: &[String]) -> Result<Vec<Option<String>>, StoreError> {
-        let texts: Vec<Option<Vec<u8>>> =
-            self.connection.with(|connection| Ok(redis::cmd("MGET").arg(keys).query(connection)?))?;
-        Ok(texts
-            .into_iter()
-            .map(|text| text.map(|text| String::from_utf8_lossy(&text).into_owned()))
-            .collect())
+        let answers: Vec<Value> = connection.with(|connection| Ok(pipeline.query(connection)?))?;
+        let mut answers = answers.into_iter();
+        let fences = from_redis_value(answers.next().unwrap_or(Value::Nil)).map_err(RedisError::from)?;
+        let mut debts = BTreeMap::new();
+        for answer in answers {
+            let debts_of_lane: BTreeMap<String, String> =
+                from_redis_value(answer).map_err(RedisError::from)?;
+            for (item, debt) in debts_of_lane {
+                let (Ok(known), Ok(debt)) = (item.parse(), debt.parse()) else {
+                    return Err(StoreError::Refused(format!(
+                        "a debt hash under prefix {} holds {item:?} = {debt:?}, which is no item's debt: find what writes \
+                         it",
+                        keys.prefix()
+                    )));
+                };
+                debts.insert(known, debt);
+            }
+        }
+        Ok(Debts { by_item: debts, fences: parse_fences(keys, fences)? })
     }
 }

@@ -21,7 +21,7 @@ mod watch;
 
 pub use applier::{Applier, ApplyError, Standing};
 pub use config::StoreConfig;
-pub use counts::{Count, CountsReader};
+pub use counts::{Count, CountsReader, Debts};
 pub use memory::MemoryStore;
 pub use metrics::ApplierMetrics;
 pub use offer::{AMOUNT_LIMIT, AmountError, Offer};

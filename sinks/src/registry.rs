@@ -1,7 +1,7 @@
 //! The registry of stores in Postgres: which exist, and the life of each.
 
 use postgres::error::SqlState;
-use postgres::{Client, NoTls};
+use postgres::{Client, Config, NoTls};
 
 use crate::store::StoreError;
 
@@ -11,7 +11,21 @@ pub(crate) struct Registry(Client);
 impl Registry {
     /// Connects.
     pub(crate) fn open(url: &str) -> Result<Self, StoreError> {
-        Client::connect(url, NoTls).map(Self).map_err(|error| classify(&error))
+        let config: Config = url.parse().map_err(|error| {
+            StoreError::Refused(format!("[postgres] url is no connection URL: {error}; correct it"))
+        })?;
+        config.connect(NoTls).map(Self).map_err(|error| classify(&error))
+    }
+
+    /// Keeps others from admitting or building this store for as long as the registry is open. Somebody who built it
+    /// while another clears it would go on from fences whose counters are gone.
+    pub(crate) fn hold(&mut self, name: &str) -> Result<(), StoreError> {
+        let query = "SELECT pg_try_advisory_lock('fencepost.stores'::regclass::oid::integer, hashtext($1))";
+        let row = self.0.query_one(query, &[&name]).map_err(|error| classify(&error))?;
+        if row.get(0) {
+            return Ok(());
+        }
+        Err(StoreError::Transient(format!("another process is admitting or building store {name}")))
     }
 
     /// The generation of a store, if it is registered.

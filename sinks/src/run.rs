@@ -119,8 +119,9 @@ fn admit<I: Id>(
     from_start: bool,
 ) -> Result<u64, ApplyError> {
     let mut registry = Registry::open(postgres_url)?;
+    registry.hold(name)?;
     let registered = registry.generation(name)?;
-    let fences = Store::<I>::fences(store)?;
+    let fences = if from_start { store.readable_fences()? } else { Store::<I>::fences(store)? };
     let build = match (Situation { name, registered, fences: &fences, from_start }).admit()? {
         Admission::Go { generation } => return Ok(generation),
         Admission::Build(build) => build,

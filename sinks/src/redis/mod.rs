@@ -10,7 +10,6 @@ use fencepost_model::{Fence, Id};
 pub(crate) use connection::Connection;
 pub use connection::RedisConfig;
 pub(crate) use keys::Keys;
-pub(crate) use script::parse_fence;
 
 use self::script::FenceScript;
 use crate::offer::Offer;
@@ -37,6 +36,16 @@ impl RedisStore {
             keys: Keys::new(&config.key_prefix),
             script: FenceScript::new(),
         })
+    }
+
+    /// The fences that can be read: what stands in place of one counts as none. For who discards them.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn readable_fences(&mut self) -> Result<Vec<Option<Fence>>, StoreError> {
+        let keys = &self.keys;
+        let texts = self.connection.with(|connection| read(connection, &keys.fences()))?;
+        Ok((0..LANES).zip(texts).map(|(lane, text)| parse_fence(keys, lane, &text?).ok()).collect())
     }
 
     /// Gives a fence to the lanes that have none. What stands is left alone.
@@ -91,19 +100,44 @@ impl RedisStore {
 impl<I: Id> Store<I> for RedisStore {
     fn fences(&mut self) -> Result<Vec<Option<Fence>>, StoreError> {
         let keys = &self.keys;
-        let texts: Vec<Option<String>> = self
-            .connection
-            .with(|connection| Ok(redis::cmd("MGET").arg(keys.fences()).query(connection)?))?;
-        (0..LANES)
-            .zip(texts)
-            .map(|(lane, text)| text.map(|text| parse_fence(keys, lane, &text)).transpose())
-            .collect()
+        let texts = self.connection.with(|connection| read(connection, &keys.fences()))?;
+        parse_fences(keys, texts)
     }
 
     fn apply(&mut self, offers: &[Offer<I>]) -> Result<Vec<Outcome<I>>, StoreError> {
         let Self { connection, keys, script } = self;
         connection.with(|connection| script.apply(connection, keys, offers))
     }
+}
+
+/// What stands at each of the keys, as of one instant; `None` also where it is no string.
+pub(crate) fn read(
+    connection: &mut redis::Connection,
+    keys: &[String],
+) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+    Ok(redis::cmd("MGET").arg(keys).query(connection)?)
+}
+
+/// The fence of each lane from the bytes that stand at its key, if any.
+pub(crate) fn parse_fences(
+    keys: &Keys,
+    texts: Vec<Option<Vec<u8>>>,
+) -> Result<Vec<Option<Fence>>, StoreError> {
+    (0..LANES)
+        .zip(texts)
+        .map(|(lane, text)| text.map(|text| parse_fence(keys, lane, &text)).transpose())
+        .collect()
+}
+
+/// The fence that the bytes at its key say.
+pub(crate) fn parse_fence(keys: &Keys, lane: u8, text: &[u8]) -> Result<Fence, StoreError> {
+    String::from_utf8_lossy(text).parse().map_err(|error| {
+        StoreError::Refused(format!(
+            "the fence of lane {lane} at key {} is {error}; something else writes under this prefix: stop it, then \
+             rebuild the store (`fencepost apply --store NAME --from-start`)",
+            keys.fence(lane)
+        ))
+    })
 }
 
 /// Hands on the keys that begin like the store's, a batch at a time, until told to stop. A key may come twice.

@@ -4,6 +4,7 @@ use fencepost_model::Id;
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisResult, Script, ServerErrorKind, Value};
 
 use super::keys::Keys;
+use super::parse_fence;
 use crate::offer::Offer;
 use crate::store::{Outcome, StoreError};
 
@@ -90,7 +91,7 @@ fn outcome<I: Id>(keys: &Keys, offer: &Offer<I>, answer: Value) -> Result<Outcom
     let mut parts = parts.into_iter();
     match (parts.next(), parts.next(), parts.next()) {
         (Some(Value::Int(0)), Some(fence), None) => {
-            let text = Option::<String>::from_redis_value(fence).map_err(|_| garbled())?;
+            let text = Option::<Vec<u8>>::from_redis_value(fence).map_err(|_| garbled())?;
             let fence = text.map(|text| parse_fence(keys, offer.lane, &text)).transpose()?;
             Ok(Outcome::Refused { fence })
         }
@@ -108,14 +109,4 @@ fn outcome<I: Id>(keys: &Keys, offer: &Offer<I>, answer: Value) -> Result<Outcom
         }
         _ => Err(garbled()),
     }
-}
-
-pub(crate) fn parse_fence(keys: &Keys, lane: u8, text: &str) -> Result<fencepost_model::Fence, StoreError> {
-    text.parse().map_err(|error| {
-        StoreError::Refused(format!(
-            "the fence of lane {lane} at key {} is {error}; something else writes under this prefix: stop it, then \
-             rebuild the store (`fencepost apply --store NAME --from-start`)",
-            keys.fence(lane)
-        ))
-    })
 }

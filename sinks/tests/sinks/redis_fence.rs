@@ -117,6 +117,16 @@ fn a_lane_without_a_fence_is_not_written() {
     bench.server.run::<()>("SET likes:lane:7 garbage");
     let error = bench.store.apply(&[offer(0, 10, &[(42, 1)])]).expect_err("no fence");
     assert!(matches!(&error, StoreError::Refused(text) if text.contains("likes:lane:7")), "{error}");
+    assert!(Store::<i64>::fences(&mut bench.store).is_err());
+    let fences = bench.store.readable_fences().expect("redis answers");
+    assert_eq!((fences[6], fences[7]), (Some(at(0)), None), "to build anew, which the message tells to run");
+    redis::cmd("SET")
+        .arg("likes:lane:7")
+        .arg(b"\xff")
+        .exec(&mut bench.server.connection())
+        .expect("redis answers");
+    let error = bench.store.apply(&[offer(0, 10, &[(42, 1)])]).expect_err("no fence");
+    assert!(matches!(&error, StoreError::Refused(text) if text.contains("likes:lane:7")), "{error}");
 }
 
 #[test]
@@ -207,7 +217,8 @@ fn below_zero_shows_zero_and_later_likes_pay_the_debt_back() {
 
     bench.apply(&offer(7, 8, &[(41, -4)]));
     let mut reader = CountsReader::open(&bench.server.store_config()).expect("a good configuration");
-    assert_eq!(reader.debts::<i64>().expect("redis answers"), BTreeMap::from([(41, 4)]));
+    let debts = reader.debts::<i64>().expect("redis answers");
+    assert_eq!((debts.by_item, debts.fences[7]), (BTreeMap::from([(41, 4)]), Some(at(8))));
 }
 
 #[test]
