@@ -16,6 +16,7 @@ CREATE TABLE fencepost.outbox (
         OR (row(correction_id, amount, cut) IS NOT NULL AND row(user_id, op, was, liked) IS NULL)
     ),
     CONSTRAINT op_in_range CHECK (op BETWEEN 1 AND 1152921504606846975),
+    CONSTRAINT amount_in_range CHECK (amount BETWEEN -9007199254740991 AND 9007199254740991),
     CONSTRAINT cut_in_range CHECK (cut BETWEEN 0 AND 4503599627370495),
     CONSTRAINT store_name_length CHECK (octet_length(store) BETWEEN 1 AND 100)
 ) PARTITION BY RANGE (at);
@@ -24,19 +25,21 @@ COMMENT ON COLUMN fencepost.outbox.at IS 'When the row was written, by the datab
 COMMENT ON COLUMN fencepost.outbox.store IS 'The store to correct; null for every store';
 COMMENT ON COLUMN fencepost.outbox.cut IS 'The window whose cut a correction was computed at';
 
--- Makes the partitions that are missing from today to so many days ahead, days in UTC, and returns how many it made.
+-- Makes the partitions that are missing from yesterday to so many days ahead, days in UTC, and returns how many it made.
+-- Yesterday's, since the clock may step back over midnight.
 --
 -- There is no default partition, since it would forbid to detach concurrently. A partition is made beside the table and
 -- attached: made in place it would lock out writers. The lock lets writers pass, and callers one at a time.
 CREATE FUNCTION fencepost.make_outbox_partitions(days integer) RETURNS integer
-    LANGUAGE plpgsql AS $$
+    -- Bounds are written as text and read back, which some zones' abbreviations do not survive.
+    LANGUAGE plpgsql SET timezone = 'UTC' SET datestyle = 'ISO' AS $$
 DECLARE
     today CONSTANT date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
     made integer := 0;
     partition text;
 BEGIN
     LOCK TABLE fencepost.outbox IN SHARE UPDATE EXCLUSIVE MODE;
-    FOR day IN 0..days LOOP
+    FOR day IN -1..days LOOP
         partition := format('outbox_%s', to_char(today + day, 'YYYYMMDD'));
         CONTINUE WHEN EXISTS (
             SELECT FROM pg_inherits

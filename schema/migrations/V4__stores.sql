@@ -10,7 +10,7 @@ CREATE TABLE fencepost.corrections (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     item_id bigint NOT NULL,
     store text CHECK (octet_length(store) BETWEEN 1 AND 100),
-    amount bigint NOT NULL,
+    amount bigint NOT NULL CHECK (amount BETWEEN -9007199254740991 AND 9007199254740991),
     cut bigint NOT NULL CHECK (cut BETWEEN 0 AND 4503599627370495),
     reason text NOT NULL,
     at timestamptz NOT NULL DEFAULT clock_timestamp()
