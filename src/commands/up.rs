@@ -16,6 +16,8 @@ pub(super) fn run(config: &Config, stop: &AtomicBool) -> anyhow::Result<()> {
         bail!("no store is configured; add a section such as [store.redis]");
     }
     thread::scope(|scope| {
+        // Where a thread cannot be started, those that were would keep the scope open for ever.
+        let _stop_all = StopOnDrop(stop);
         let mut roles = vec![
             spawn(scope, "relay".to_owned(), stop, || relay::run(config, stop))?,
             spawn(scope, "pipeline".to_owned(), stop, || pipeline::run(config, false, stop))?,
