@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use backon::{BlockingRetryable, ConstantBuilder};
 use fencepost_model::placement::LANES;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
-use rdkafka::error::RDKafkaErrorCode;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 use super::client::Complaints;
 use super::config::REQUEST_TIMEOUT;
@@ -145,12 +145,15 @@ fn check(admin: &Admin, topics: &[Topic; 4]) -> Result<u32, LogError> {
                 )));
             }
         }
-        if topic.retention_ms == WITHOUT_LIMIT && value("retention.ms") != WITHOUT_LIMIT {
+        if topic.retention_ms == WITHOUT_LIMIT
+            && let Some(key) =
+                ["retention.ms", "retention.bytes"].into_iter().find(|key| value(key) != WITHOUT_LIMIT)
+        {
             return Err(LogError::Refused(format!(
-                "topic {} has retention.ms={} and has to keep everything (-1): without its history a relay cannot go on. \
-                 Set it with kafka-configs",
+                "topic {} has {key}={} and has to keep everything (-1): without its history a relay cannot go on. Set it \
+                 with kafka-configs",
                 topic.name,
-                value("retention.ms")
+                value(key)
             )));
         }
     }
@@ -168,11 +171,17 @@ fn partitions_of(admin: &Admin, name: &str) -> Result<u32, LogError> {
 
 /// The number of partitions of a topic by the metadata, all of which have leaders.
 pub(crate) fn partitions_in(metadata: &rdkafka::metadata::Metadata, name: &str) -> Result<u32, LogError> {
-    let found = metadata.topics().iter().find(|topic| topic.name() == name);
     let missing = || LogError::Refused(format!("topic {name} does not exist: run `fencepost migrate`"));
-    let topic = found
-        .filter(|topic| topic.error().is_none() && !topic.partitions().is_empty())
-        .ok_or_else(missing)?;
+    let topic = metadata.topics().iter().find(|topic| topic.name() == name).ok_or_else(missing)?;
+    match topic.error().map(RDKafkaErrorCode::from) {
+        None if topic.partitions().is_empty() => return Err(missing()),
+        None => {}
+        Some(RDKafkaErrorCode::UnknownTopicOrPartition) => return Err(missing()),
+        Some(code) => {
+            let error = KafkaError::MetadataFetch(code);
+            return Err(LogError::kafka(format_args!("cannot look at topic {name}"), &error));
+        }
+    }
     if let Some(partition) = topic.partitions().iter().find(|partition| partition.leader() < 0) {
         return Err(LogError::Transient(format!(
             "partition {} of topic {name} has no leader",
