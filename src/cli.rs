@@ -93,7 +93,7 @@ pub(crate) enum Command {
     Get(GetArgs),
     /// Drive likes and unlikes through the database's own functions.
     Load(LoadOptions),
-    /// Compare every counter with the edges while nothing is written. Exit code 1: some are wrong; 2: not at rest.
+    /// Compare every counter with the edges while nothing is written. Exit code 1: some are wrong; 2: not at rest; 3: it could not be made.
     Audit(AuditArgs),
 }
 

@@ -104,14 +104,20 @@ fn a_checkpoint_behind_the_totals_catches_up_with_them() {
 
 #[test]
 fn a_checkpoint_ahead_of_the_totals_goes_back_to_them() {
-    let deployment = deployment("ahead");
+    let mut deployment = deployment("ahead");
     let mut roles = Roles::spawn(&deployment);
     let load = load(&deployment, "2000");
     deployment.wait_for_windows(4);
-    // Frames are synced, their totals are not accepted: more replicas are asked for than there are.
-    deployment.refuse_totals(true);
-    deployment.wait_for_log_window(12);
-    roles.restart_pipeline(&deployment, || deployment.refuse_totals(false));
+    // Frames are synced, and their totals linger in the producer until it is killed.
+    deployment.set_kafka_property("linger.ms", "50000");
+    roles.restart_pipeline(&deployment, || {});
+    let synced = deployment.checkpoint_bytes();
+    wait_until("frames are synced", || {
+        assert!(roles.pipeline.is_running(), "{}", roles.pipeline.logs());
+        deployment.checkpoint_bytes() > synced + 10_000
+    });
+    deployment.set_kafka_property("linger.ms", "1");
+    roles.restart_pipeline(&deployment, || {});
     deployment.wait_for_windows(5);
     let resumed = roles.pipeline.logs();
     let value = |field: &str| -> u64 {

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "all of it is a test")]
 
+mod commands;
+mod corrections;
 mod counts;
 mod crashes;
 mod deployment;

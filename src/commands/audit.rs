@@ -14,8 +14,17 @@ use crate::config::Config;
 const WRONG: u8 = 1;
 /// Something was written meanwhile: no verdict.
 const NOT_AT_REST: u8 = 2;
+/// The audit could not be made: no verdict either, and not to be taken for one.
+const FAILED: u8 = 3;
 
-pub(super) fn run(config: &Config, args: &AuditArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn run(config: &Config, args: &AuditArgs) -> ExitCode {
+    audit(config, args).unwrap_or_else(|error| {
+        tracing::error!(error = format!("{error:#}"), "audit failed");
+        FAILED.into()
+    })
+}
+
+fn audit(config: &Config, args: &AuditArgs) -> anyhow::Result<ExitCode> {
     let names: Vec<&String> = match &args.store {
         Some(name) => vec![name],
         None => config.store.keys().collect(),

@@ -33,7 +33,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Dump(args) => dump::run(&config, &args)?,
         Command::Get(args) => get::run(&config, &args)?,
         Command::Load(options) => load::run(&config, &options, shutdown::requested()?.as_ref())?,
-        Command::Audit(args) => return audit::run(&config, &args),
+        Command::Audit(args) => return Ok(audit::run(&config, &args)),
     }
     Ok(ExitCode::SUCCESS)
 }

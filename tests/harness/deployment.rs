@@ -60,6 +60,15 @@ impl Deployment {
     /// Sets a key of the configuration, such as `relay.window_ms`, for the processes started from now on.
     pub(crate) fn set(&mut self, key: &str, value: impl Into<toml::Value>) {
         let (sections, field) = key.rsplit_once('.').expect("a key is section.field");
+        self.set_in(sections, field, value);
+    }
+
+    /// Sets a property of librdkafka, such as `linger.ms`, for the processes started from now on.
+    pub(crate) fn set_kafka_property(&mut self, name: &str, value: &str) {
+        self.set_in("kafka.properties", name, value);
+    }
+
+    fn set_in(&mut self, sections: &str, field: &str, value: impl Into<toml::Value>) {
         let mut table = &mut self.settings;
         for section in sections.split('.') {
             let entry = table.entry(section).or_insert_with(|| toml::Table::new().into());

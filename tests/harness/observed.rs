@@ -7,8 +7,6 @@ use fencepost_model::{Micros, WindowId, WindowRecord};
 use fencepost_sources::log::windows::{self, WindowsReader};
 use fencepost_sources::log::{KafkaConfig, topics};
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, ResourceSpecifier};
-use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use redis::Commands;
 
@@ -50,18 +48,11 @@ impl Deployment {
         kafka
     }
 
-    /// Makes the broker refuse, or accept again, what is written to the totals topic: it asks for more replicas than
-    /// there are. Producers try again for as long as it does.
-    pub(crate) fn refuse_totals(&self, refuse: bool) {
-        let topic = self.topic("totals");
-        let replicas = if refuse { "2" } else { "1" };
-        let config = AlterConfig::new(ResourceSpecifier::Topic(&topic)).set("min.insync.replicas", replicas);
-        let mut client = ClientConfig::new();
-        client.set("bootstrap.servers", Stack::get().bootstrap_servers());
-        let admin: AdminClient<DefaultClientContext> = client.create().expect("a client");
-        let altered = pollster::block_on(admin.alter_configs([&config], &AdminOptions::new()))
-            .expect("the broker is up");
-        assert!(altered.iter().all(Result::is_ok), "{altered:?}");
+    /// How much the checkpoint holds, in bytes.
+    pub(crate) fn checkpoint_bytes(&self) -> u64 {
+        let files = fs::read_dir(self.checkpoint_dir()).expect("a folder");
+        // A file may be deleted between being listed and being looked at.
+        files.map(|file| file.expect("a folder").metadata().map_or(0, |file| file.len())).sum()
     }
 
     /// As of when the store is exact; 0 before it has applied anything.

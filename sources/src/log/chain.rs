@@ -17,11 +17,11 @@ impl Chain {
     /// Takes the next record of the lane in log order.
     pub fn push<I>(&mut self, record: &LaneTotals<I>) {
         let LaneTotals { window, before, .. } = *record;
+        let begins = |(_, first_before)| first_before > 0 && before == 0;
         match self.end {
-            None => {
-                self.first = Some((window, before));
-                self.end = Some(window);
-            }
+            None => self.begin(window, before),
+            // The log is being filled again from the first window. It reaches as far as that has come.
+            Some(_) if self.first.is_some_and(begins) => self.begin(window, before),
             Some(end) if before == end => {
                 self.end = Some(window);
                 self.beyond_gap = self.beyond_gap.filter(|beyond| *beyond > window);
@@ -31,6 +31,10 @@ impl Chain {
             }
             Some(_) => {}
         }
+    }
+
+    fn begin(&mut self, window: WindowId, before: WindowId) {
+        *self = Self { first: Some((window, before)), end: Some(window), beyond_gap: None };
     }
 
     /// The first record's window and the window before it; `None` when there was no record.
@@ -90,12 +94,24 @@ mod tests {
         })
     }
 
+    #[test]
+    fn a_log_that_began_late_and_is_filled_from_the_first_window_is_whole_again() {
+        let whole = chain((3..=5).chain(1..=7));
+        assert_eq!((whole.first(), whole.end(), whole.beyond_gap()), (Some((1, 0)), Some(7), None));
+        let broken_off = chain((3..=5).chain(1..=2));
+        assert_eq!((broken_off.first(), broken_off.end()), (Some((1, 0)), Some(2)));
+        let replayed = chain((1..=5).chain(1..=2));
+        assert_eq!(replayed.end(), Some(5), "a replay of a log that is whole takes nothing back");
+    }
+
     proptest! {
         #[test]
         fn the_end_is_that_of_the_longest_unbroken_chain(windows in prop::collection::vec(1..12_u64, 0..40)) {
             let chain = chain(windows.iter().copied());
-            prop_assert_eq!(chain.end(), end_of(&windows));
-            prop_assert_eq!(chain.first(), windows.first().map(|window| (*window, window - 1)));
+            // What stands before the first window ever counts no more once that one is there.
+            let from = windows.iter().position(|window| *window == 1).unwrap_or(0);
+            prop_assert_eq!(chain.end(), end_of(&windows[from..]));
+            prop_assert_eq!(chain.first(), windows[from..].first().map(|window| (*window, window - 1)));
         }
 
         /// Each writer goes on in order from where it stands: crashes, zombies and whole replays.
