@@ -4,9 +4,7 @@ use crate::harness::{Deployment, Roles};
 
 #[test]
 fn every_topic_can_be_read_and_counts_say_as_of_when() {
-    let mut deployment = Deployment::new("commands");
-    deployment.set("relay.window_ms", 250);
-    deployment.migrate();
+    let deployment = Deployment::migrated("commands");
     deployment.migrate();
     let _roles = Roles::spawn(&deployment);
     deployment.sql().execute("SELECT fencepost.set_like(42, 7, true)", &[]).unwrap();

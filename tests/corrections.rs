@@ -9,9 +9,7 @@ const CORRECT: &str = "INSERT INTO fencepost.outbox (at, item_id, correction_id,
 
 #[test]
 fn a_correction_mends_the_store_it_names_once() {
-    let mut deployment = Deployment::new("corrections");
-    deployment.set("relay.window_ms", 250);
-    deployment.migrate();
+    let deployment = Deployment::migrated("corrections");
     let _roles = Roles::spawn(&deployment);
     deployment
         .run(&["load", "--flips", "2000", "--bulk", "20", "--items", "50", "--unlike-share", "0"])

@@ -44,9 +44,7 @@ fn flips_of_eight_clients_are_counted_exactly_and_soon() {
 
 #[test]
 fn as_of_goes_on_while_nothing_happens() {
-    let mut deployment = Deployment::new("idle");
-    deployment.set("relay.window_ms", 250);
-    deployment.migrate();
+    let deployment = Deployment::migrated("idle");
     let _roles = Roles::spawn(&deployment);
     deployment.wait_for_windows(3);
     let before = deployment.as_of();
@@ -57,9 +55,7 @@ fn as_of_goes_on_while_nothing_happens() {
 
 #[test]
 fn traffic_on_one_partition_waits_for_no_other() {
-    let mut deployment = Deployment::new("one_partition");
-    deployment.set("relay.window_ms", 250);
-    deployment.migrate();
+    let deployment = Deployment::migrated("one_partition");
     let _roles = Roles::spawn(&deployment);
     let edges: Vec<(i64, i64)> = (1..2_000)
         .flat_map(|item| (1..40).map(move |user| (item, user)))
@@ -80,9 +76,7 @@ fn traffic_on_one_partition_waits_for_no_other() {
 
 #[test]
 fn a_viral_item_with_half_of_the_traffic_is_exact() {
-    let mut deployment = Deployment::new("viral");
-    deployment.set("relay.window_ms", 250);
-    deployment.migrate();
+    let deployment = Deployment::migrated("viral");
     let _roles = Roles::spawn(&deployment);
     deployment
         .run(&["load", "--flips", "50000", "--bulk", "50", "--viral-share", "0.5", "--items", "1000"])
@@ -126,9 +120,7 @@ fn a_transaction_of_a_million_flips_spans_many_windows() {
 
 #[test]
 fn a_transaction_held_open_is_counted_when_it_commits_and_a_rollback_never() {
-    let mut deployment = Deployment::new("held_open");
-    deployment.set("relay.window_ms", 250);
-    deployment.migrate();
+    let deployment = Deployment::migrated("held_open");
     let _roles = Roles::spawn(&deployment);
     let like = "SELECT changed FROM fencepost.set_like($1, $2, true)";
     let (mut held_client, mut rolled_client, mut client) =

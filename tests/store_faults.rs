@@ -4,19 +4,12 @@ use redis::Commands;
 
 use crate::harness::{Deployment, Proxy, Roles, wait_until};
 
-fn deployment(name: &str) -> Deployment {
-    let mut deployment = Deployment::new(name);
-    deployment.set("relay.window_ms", 250);
-    deployment.migrate();
-    deployment
-}
-
 const LOAD: &[&str] =
     &["load", "--rate", "1000", "--bulk", "10", "--clients", "4", "--items", "1000", "--users", "5000"];
 
 #[test]
 fn redis_killed_and_restarted_under_load_ends_exact() {
-    let mut deployment = deployment("redis_restart");
+    let mut deployment = Deployment::migrated("redis_restart");
     let mut roles = Roles::spawn(&deployment);
     let load = deployment.spawn(LOAD);
     for _ in 0..3 {
@@ -33,7 +26,7 @@ fn redis_killed_and_restarted_under_load_ends_exact() {
 
 #[test]
 fn a_redis_that_went_back_is_brought_forward_again() {
-    let mut deployment = deployment("redis_back");
+    let mut deployment = Deployment::migrated("redis_back");
     let mut roles = Roles::spawn(&deployment);
     deployment.run(&["load", "--flips", "5000", "--bulk", "20", "--items", "300"]).success();
     deployment.audit();
@@ -49,7 +42,7 @@ fn a_redis_that_went_back_is_brought_forward_again() {
 
 #[test]
 fn a_lost_reply_is_not_applied_again() {
-    let mut deployment = deployment("lost_reply");
+    let mut deployment = Deployment::migrated("lost_reply");
     let proxy = Proxy::start(deployment.redis.url());
     deployment.set("store.redis.url", proxy.url());
     let mut roles = Roles::spawn(&deployment);
@@ -67,7 +60,7 @@ fn a_lost_reply_is_not_applied_again() {
 
 #[test]
 fn forgotten_scripts_are_loaded_again() {
-    let deployment = deployment("script_flush");
+    let deployment = Deployment::migrated("script_flush");
     let mut roles = Roles::spawn(&deployment);
     let load = deployment.spawn(LOAD);
     for _ in 0..5 {
@@ -82,7 +75,7 @@ fn forgotten_scripts_are_loaded_again() {
 
 #[test]
 fn an_emptied_store_is_refused_until_it_is_built_anew() {
-    let deployment = deployment("emptied");
+    let deployment = Deployment::migrated("emptied");
     let mut roles = Roles::spawn(&deployment);
     deployment.run(&["load", "--flips", "5000", "--bulk", "20", "--items", "300"]).success();
     deployment.audit();

@@ -3,19 +3,12 @@
 use crate::crashes::assert_same_as_without_faults;
 use crate::harness::{Copier, Deployment, Roles, copy_folder, wait_until};
 
-fn deployment(name: &str) -> Deployment {
-    let mut deployment = Deployment::new(name);
-    deployment.set("relay.window_ms", 250);
-    deployment.migrate();
-    deployment
-}
-
 const LOAD: &[&str] =
     &["load", "--rate", "1000", "--bulk", "10", "--clients", "4", "--items", "1000", "--users", "5000"];
 
 #[test]
 fn a_second_relay_says_who_holds_the_lock_and_disturbs_nobody() {
-    let deployment = deployment("two_relays");
+    let deployment = Deployment::migrated("two_relays");
     let mut roles = Roles::spawn(&deployment);
     let load = deployment.spawn(LOAD);
     deployment.wait_for_windows(2);
@@ -40,7 +33,7 @@ fn a_second_relay_says_who_holds_the_lock_and_disturbs_nobody() {
 
 #[test]
 fn what_a_killed_relay_left_in_an_open_transaction_is_sent_again() {
-    let mut deployment = deployment("open_transaction");
+    let mut deployment = Deployment::migrated("open_transaction");
     // The window stays open until the relay is killed.
     deployment.set("relay.window_ms", 10_000);
     let mut roles = Roles::spawn(&deployment);
@@ -54,7 +47,7 @@ fn what_a_killed_relay_left_in_an_open_transaction_is_sent_again() {
 
 #[test]
 fn a_zombie_relay_is_fenced_and_says_so() {
-    let deployment = deployment("zombie_relay");
+    let deployment = Deployment::migrated("zombie_relay");
     let mut roles = Roles::spawn(&deployment);
     let load = deployment.spawn(LOAD);
     deployment.wait_for_windows(3);
@@ -79,7 +72,7 @@ fn a_zombie_relay_is_fenced_and_says_so() {
 
 #[test]
 fn a_zombie_pipeline_repeats_what_its_successor_writes() {
-    let mut deployment = deployment("zombie_pipeline");
+    let mut deployment = Deployment::migrated("zombie_pipeline");
     let mut roles = Roles::spawn(&deployment);
     let load = deployment.spawn(LOAD);
     deployment.wait_for_windows(3);
@@ -101,7 +94,7 @@ fn a_zombie_pipeline_repeats_what_its_successor_writes() {
 
 #[test]
 fn two_pipelines_on_one_checkpoint_are_refused() {
-    let deployment = deployment("two_pipelines");
+    let deployment = Deployment::migrated("two_pipelines");
     let mut roles = Roles::spawn(&deployment);
     deployment.wait_for_windows(2);
     let second = deployment.run(&["pipeline"]);
@@ -113,7 +106,7 @@ fn two_pipelines_on_one_checkpoint_are_refused() {
 
 #[test]
 fn a_zombie_applier_and_its_successor_do_no_harm() {
-    let deployment = deployment("zombie_applier");
+    let deployment = Deployment::migrated("zombie_applier");
     let mut roles = Roles::spawn(&deployment);
     let load = deployment.spawn(LOAD);
     deployment.wait_for_windows(3);
@@ -132,7 +125,7 @@ fn a_zombie_applier_and_its_successor_do_no_harm() {
 
 #[test]
 fn the_whole_topic_written_again_while_likes_go_on_counts_nothing_twice() {
-    let deployment = deployment("copied");
+    let deployment = Deployment::migrated("copied");
     let _roles = Roles::spawn(&deployment);
     let load = deployment.spawn(LOAD);
     deployment.wait_for_windows(8);
@@ -148,7 +141,7 @@ fn the_whole_topic_written_again_while_likes_go_on_counts_nothing_twice() {
 
 #[test]
 fn the_same_flips_twice_in_a_window_count_once() {
-    let deployment = deployment("twice");
+    let deployment = Deployment::migrated("twice");
     let _roles = Roles::spawn(&deployment);
     let mut sql = deployment.sql();
     let mut transaction = sql.transaction().unwrap();
@@ -167,7 +160,7 @@ fn the_same_flips_twice_in_a_window_count_once() {
 
 #[test]
 fn a_replay_of_the_whole_log_writes_the_same_totals_again() {
-    let deployment = deployment("replay");
+    let deployment = Deployment::migrated("replay");
     let mut roles = Roles::spawn(&deployment);
     deployment.run(&["load", "--flips", "20000", "--bulk", "20", "--items", "500"]).success();
     deployment.audit();

@@ -44,6 +44,14 @@ impl Deployment {
         deployment
     }
 
+    /// A deployment that is ready to run, with windows of a quarter of a second, so that tests need not wait long.
+    pub(crate) fn migrated(name: &str) -> Self {
+        let mut deployment = Self::new(name);
+        deployment.set("relay.window_ms", 250);
+        deployment.migrate();
+        deployment
+    }
+
     fn configure(&mut self) {
         let (stack, name) = (Stack::get(), self.name.clone());
         self.set("postgres.url", stack.postgres_url(&name));
