@@ -8,6 +8,7 @@ mod counts;
 mod crashes;
 mod deployment;
 mod harness;
+mod housekeeping;
 mod load;
 mod schema;
 mod stack;

@@ -23,6 +23,8 @@ pub struct RelayConfig {
     /// The stream is given up and started anew when nothing at all has arrived for this long, in milliseconds. Doubled
     /// each time in a row, since Postgres is silent while it decodes a very large transaction of other tables.
     pub silence_ms: u64,
+    /// A partition of the outbox is dropped once its day has ended this many days ago, and the log has all of it: 1–3,650.
+    pub outbox_retention_days: u32,
 }
 
 impl Default for RelayConfig {
@@ -35,6 +37,7 @@ impl Default for RelayConfig {
             window_events_max: 200_000,
             heartbeat_ms: 1_000,
             silence_ms: 30_000,
+            outbox_retention_days: 7,
         }
     }
 }
@@ -64,6 +67,7 @@ impl RelayConfig {
             ("window_events_max", self.window_events_max, 1..=1_000_000),
             ("heartbeat_ms", self.heartbeat_ms, 10..=10_000),
             ("silence_ms", self.silence_ms, 1_000..=3_600_000),
+            ("outbox_retention_days", self.outbox_retention_days.into(), 1..=3_650),
         ] {
             anyhow::ensure!(
                 range.contains(&value),
@@ -96,6 +100,7 @@ mod tests {
         for (wrong, field) in [
             (RelayConfig { window_ms: 99, ..config.clone() }, "window_ms"),
             (RelayConfig { window_events_max: 0, ..config.clone() }, "window_events_max"),
+            (RelayConfig { outbox_retention_days: 0, ..config.clone() }, "outbox_retention_days"),
             (RelayConfig { slot: "a b".to_owned(), ..config.clone() }, "slot"),
             (RelayConfig { publication: String::new(), ..config.clone() }, "publication"),
         ] {

@@ -7,6 +7,7 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use super::control::Control;
+use super::housekeeping::Housekeeper;
 use super::stream::Stream;
 use super::{Failure, Log, Relay, RelayConfig, check};
 use crate::log::windows::History;
@@ -139,6 +140,7 @@ impl Session<'_> {
             "relay resumed"
         );
 
+        let housekeeper = Housekeeper::start(self.postgres, self.config)?;
         let period = Duration::from_millis(self.config.heartbeat_ms());
         let (end, ended) = bounded::<()>(0);
         let (fail, failed) = bounded(1);
@@ -147,7 +149,7 @@ impl Session<'_> {
             .spawn(move || beat(control, period, &ended, &fail))
             .map_err(|error| Failure::Transient(format!("cannot start the heartbeat thread: {error}")))?;
         let outcome = self.relay(relay, &mut log, &stream, &failed);
-        drop((end, stream, log));
+        drop((end, stream, log, housekeeper));
         // The lock is given up before anything else begins: it bounds this wait by its own time-outs.
         if heart.join().is_err() {
             return Err(Failure::Transient("heartbeat thread panicked".to_owned()).into());
