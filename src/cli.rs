@@ -95,6 +95,26 @@ pub(crate) enum Command {
     Load(LoadOptions),
     /// Compare every counter with the edges while nothing is written. Exit code 1: some are wrong; 2: not at rest; 3: it could not be made.
     Audit(AuditArgs),
+    /// Print the configuration in effect, defaults included, each setting with what it means.
+    Config(ConfigCommand),
+    /// Print a script that completes the command line, e.g. for ~/.local/share/bash-completion/completions/fencepost.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, or write the pages of all commands to a folder.
+    Man {
+        /// Write fencepost.1 and a page for each command to this folder, which must exist.
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ConfigCommand {
+    /// Print passwords as they are; otherwise asterisks stand in their place.
+    #[arg(long)]
+    pub(crate) show_secrets: bool,
 }
 
 #[derive(Args, Debug)]

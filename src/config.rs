@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use documented::DocumentedFields;
 use figment::Figment;
 use figment::providers::{Env, Format, Toml};
 use serde::{Deserialize, Serialize};
@@ -22,19 +23,23 @@ const DEFAULT_FILE: &str = "fencepost.toml";
 const FLAG_VARIABLES: [&str; 3] = ["config", "log", "log_format"];
 
 /// Everything that can be configured.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Config {
+    /// The database that holds edges and outbox.
     pub(crate) postgres: PostgresConfig,
+    /// Where the log lives, and what its topics are called.
     pub(crate) kafka: KafkaConfig,
+    /// How the relay reads Postgres and how it paces windows.
     pub(crate) relay: RelayConfig,
+    /// How the pipeline runs.
     pub(crate) pipeline: PipelineConfig,
-    /// The stores by name.
+    /// The stores by name, each in a section of its own: [store.NAME].
     pub(crate) store: BTreeMap<String, StoreConfig>,
 }
 
 /// The database that holds edges and outbox.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct PostgresConfig {
     /// Connection URL.

@@ -1,5 +1,6 @@
 //! How a store is configured: one section `[store.NAME]`, by `kind`.
 
+use documented::DocumentedFields;
 use serde::{Deserialize, Serialize};
 
 use crate::redis::RedisConfig;
@@ -10,4 +11,14 @@ use crate::redis::RedisConfig;
 pub enum StoreConfig {
     /// Counters in one Redis.
     Redis(RedisConfig),
+}
+
+impl StoreConfig {
+    /// What a setting of this kind of store means; `None` when there is no such setting.
+    pub fn docs_of(&self, setting: &str) -> Option<&'static str> {
+        match (setting, self) {
+            ("kind", _) => Some("What the store is kept in: redis."),
+            (_, Self::Redis(_)) => RedisConfig::get_field_docs(setting).ok(),
+        }
+    }
 }

@@ -2,9 +2,12 @@
 
 mod apply;
 mod audit;
+mod completions;
+mod config;
 mod dump;
 mod get;
 mod load;
+mod man;
 mod migrate;
 mod pipeline;
 mod relay;
@@ -21,6 +24,15 @@ use crate::shutdown;
 /// # Errors
 /// When it cannot do what it was asked to; the message says why and what to run next.
 pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    // A shell that starts, or a package that is built, has no configuration.
+    match &cli.command {
+        Command::Completions { shell } => {
+            completions::run(*shell);
+            return Ok(ExitCode::SUCCESS);
+        }
+        Command::Man { dir } => return man::run(dir.as_deref()).map(|()| ExitCode::SUCCESS),
+        _ => {}
+    }
     let config = Config::load(&cli.config)?;
     match cli.command {
         Command::Migrate => migrate::run(&config)?,
@@ -34,6 +46,8 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Get(args) => get::run(&config, &args)?,
         Command::Load(options) => load::run(&config, &options, shutdown::requested()?.as_ref())?,
         Command::Audit(args) => return Ok(audit::run(&config, &args)),
+        Command::Config(args) => config::run(&config, &args)?,
+        Command::Completions { .. } | Command::Man { .. } => unreachable!("they need no configuration"),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use documented::DocumentedFields;
 use redis::{ErrorKind, InfoDict, RedisError, ServerErrorKind};
 use serde::{Deserialize, Serialize};
 
 use crate::store::StoreError;
 
 /// Where a Redis store is, and how long to wait for it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct RedisConfig {
     /// Connection URL: `redis://[user:password@]host[:port][/database]` or `redis+unix:///path`.

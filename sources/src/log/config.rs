@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use documented::DocumentedFields;
 use rdkafka::ClientConfig;
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where the log lives, and what its topics are called.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct KafkaConfig {
     /// Brokers to ask for the others: `host:port`, separated by commas.

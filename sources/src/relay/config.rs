@@ -1,9 +1,10 @@
+use documented::DocumentedFields;
 use serde::{Deserialize, Serialize};
 
 use super::Pace;
 
 /// How the relay reads Postgres and how it paces windows.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct RelayConfig {
     /// The logical replication slot that keeps what has not been relayed. `fencepost migrate` creates it.
