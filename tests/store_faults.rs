@@ -68,6 +68,8 @@ fn forgotten_scripts_are_loaded_again() {
         let () = redis::cmd("SCRIPT").arg("FLUSH").query(&mut deployment.redis.client()).unwrap();
     }
     deployment.wait_for_windows(4);
+    let errors: String = redis::cmd("INFO").arg("errorstats").query(&mut deployment.redis.client()).unwrap();
+    assert!(errors.contains("errorstat_NOSCRIPT"), "the applier met a script that was forgotten: {errors}");
     assert!(roles.applier.is_running());
     drop(load);
     deployment.audit();

@@ -21,6 +21,7 @@ fn a_row_is_a_flip_or_a_correction_that_the_relay_can_read() {
         ("1, NULL, NULL, NULL, NULL, 5, '', -1, 100", false),
         ("1, NULL, NULL, NULL, NULL, 5, repeat('x', 101), -1, 100", false),
         ("1, NULL, NULL, NULL, NULL, 5, 'redis', -1, 1::bigint << 52", false),
+        ("1, NULL, NULL, NULL, NULL, 5, 'redis', 1::bigint << 53, 100", false),
         ("1, 7, 0, false, true, NULL, NULL, NULL, NULL", false),
         ("1, 7, 1::bigint << 60, false, true, NULL, NULL, NULL, NULL", false),
         ("NULL, 7, 1, false, true, NULL, NULL, NULL, NULL", false),
