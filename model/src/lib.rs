@@ -3,6 +3,8 @@
 //! Every other crate speaks in these types. Nothing here depends on Postgres, Kafka or Redis, and nothing
 //! that a library may change decides where a record goes or how it is written: placement and codecs are
 //! frozen by the vectors in `vectors/` and by the tests beside them.
+//!
+//! Numbers such as (I5), here and in every crate, are those of the invariants in `docs/architecture.md`.
 
 mod event;
 mod fence;

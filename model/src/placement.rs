@@ -1,7 +1,7 @@
 //! Where things go: the bucket of a user, the lane of an item, the partition of an event.
 //!
 //! Frozen by `vectors/placement.csv`, which every implementation (Rust, SQL, other languages) runs: an edge that
-//! changes its partition would meet its duplicates no more, an item that changes its lane would be counted twice.
+//! changes its partition would meet its duplicates no more (I12), an item that changes its lane would be counted twice.
 
 use std::io::Write;
 

@@ -79,8 +79,11 @@ pub enum PartError {
 impl<I: Id> LaneTotals<I> {
     /// The record's parts, in order.
     pub fn encode(&self) -> Vec<Vec<u8>> {
-        debug_assert!(self.totals.windows(2).all(|pair| pair[0].0 < pair[1].0), "totals are sorted by item");
-        debug_assert!(self.corrections.is_sorted(), "corrections are sorted");
+        debug_assert!(
+            self.totals.windows(2).all(|pair| pair[0].0 < pair[1].0),
+            "totals are sorted by item (I20)"
+        );
+        debug_assert!(self.corrections.is_sorted(), "corrections are sorted (I20)");
         let mut parts = Vec::with_capacity(1);
         let mut checksum = crc32fast::Hasher::new();
         let (mut totals, mut corrections) =

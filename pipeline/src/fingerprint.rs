@@ -1,4 +1,4 @@
-//! What shapes the totals besides the log: the same in every life of a checkpoint, or refused.
+//! What shapes the totals besides the log: the same in every life of a checkpoint, or refused (I23).
 
 use fencepost_model::placement::{BUCKETS, LANES, bucket, lane, partition};
 use serde::{Deserialize, Serialize};

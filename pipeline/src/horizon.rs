@@ -4,7 +4,7 @@
 //! W_(k − whole_max) leaves, and exactly the rows that it inserted are retracted at W_k. Windows that do not end at a
 //! commit leave with the next whole one, and move nothing themselves: a transaction that spans a thousand windows, or
 //! an adoption, takes nothing out of memory. It is a function of the log alone, so every worker, every replay and the
-//! checkpoint's writer find the same.
+//! checkpoint's writer find the same (I15).
 
 use std::collections::VecDeque;
 
@@ -36,7 +36,7 @@ impl Horizon {
     /// When the window does not lie above the one closed before.
     pub(crate) fn close(&mut self, window: WindowId, kind: CutKind) -> Vec<WindowId> {
         let last = self.remembered.back().map_or(0, |(last, _)| *last);
-        assert!(window > last, "window {window} closes after window {last}");
+        assert!(window > last, "window {window} closes after window {last} (I15)");
         self.remembered.push_back((window, kind.ends_at_commit()));
         self.whole += usize::from(kind.ends_at_commit());
         let mut leaving = Vec::new();

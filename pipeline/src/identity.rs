@@ -29,7 +29,7 @@ impl<I: Id> FlipKey<I> {
     /// # Panics
     /// When the flip's op is out of range: the codec that read it has refused such ops.
     pub(crate) fn of(flip: &Flip<I>) -> Self {
-        assert!((0..Flip::<I>::OP_LIMIT).contains(&flip.op), "op {} is out of range", flip.op);
+        assert!((0..Flip::<I>::OP_LIMIT).contains(&flip.op), "op {} is out of range (I13)", flip.op);
         let version = flip.op.cast_unsigned() << 2 | u64::from(flip.was) << 1 | u64::from(flip.liked);
         Self { item: flip.item, user: flip.user, version }
     }

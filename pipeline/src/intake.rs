@@ -1,4 +1,4 @@
-//! The agreement between a process's workers on where to stop.
+//! The agreement between a process's workers on where to stop (I24).
 //!
 //! A window is finished only when every worker has taken its partitions of it, so workers that are told to stop must
 //! stop at the same one: the greatest that any of them had taken when the first heard of it. Admitting a window and

@@ -8,7 +8,7 @@
 //! **The logical time is the window.** What a window holds is what stands between two markers of a partition, so the
 //! totals are a function of the log: any number of workers, from any checkpoint, makes the same records again.
 //!
-//! The order in which things become durable is what makes a crash harmless:
+//! The order in which things become durable is what makes a crash harmless (I16, I18, I21 in `docs/architecture.md`):
 //!
 //! 1. A worker's source keeps its capability for window w until the checkpoint's frame of w is synced. So no total
 //!    of w leaves before what it was made of can be read back.

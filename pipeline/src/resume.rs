@@ -1,4 +1,4 @@
-//! Where to resume: one window W for all partitions, from the segments and the totals log. A pure rule.
+//! Where to resume: one window W for all partitions, from the segments and the totals log. A pure rule (I21).
 //!
 //! > **W is the greatest window that the totals log holds unbroken in every lane and whose whole horizon the segments
 //! > hold.**

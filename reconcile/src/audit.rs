@@ -9,7 +9,7 @@
 //! 3. Read the edges in one snapshot, then the counters, each with a fence that still stands at W or beyond: a store may
 //!    go back.
 //! 4. Mark again, and wait for a window V that has reached this mark. If the windows after W up to V count no event,
-//!    edges and counters stood still from W to V, and each was read at the same state. Otherwise there is no verdict.
+//!    edges and counters stood still from W to V, and each was read at the same state (I31). Otherwise no verdict.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;

@@ -9,8 +9,8 @@
 //! - beyond it, but not following: a *gap*. The record is needed, but it comes again after the one that is missing,
 //!   since whoever mends a gap writes on from it. Only at the end of the log is a gap a loss.
 //!
-//! A gap is judged between two ends: it was noticed at a tip, and the log was read to its end, and nothing followed that
-//! tip. If something did, the mending may be under way: the rest is read again, and judged again.
+//! A gap is judged between two ends (I27): it was noticed at a tip, and the log was read to its end, and nothing followed
+//! that tip. If something did, the mending may be under way: the rest is read again, and judged again.
 
 use std::collections::VecDeque;
 
@@ -115,7 +115,7 @@ impl<I> Lane<I> {
 
     /// Takes the next record of the log.
     pub(crate) fn take(&mut self, record: LaneTotals<I>) -> Taken {
-        assert_eq!(record.lane, self.lane, "a lane takes its own records");
+        assert_eq!(record.lane, self.lane, "a lane takes its own records (I26)");
         let tip = self.tip();
         let first_sight = !self.reaches_fence && record.window >= self.fence.window;
         if first_sight {

@@ -50,9 +50,9 @@ impl<I: Id> Offer<I> {
         let mut after = before;
         let mut amounts = Vec::new();
         for record in records {
-            assert_eq!(record.before, after.window, "offered windows follow one another");
-            assert!(record.epoch >= after.epoch, "the epoch never falls");
-            assert_eq!(*lane.get_or_insert(record.lane), record.lane, "an offer is of one lane");
+            assert_eq!(record.before, after.window, "offered windows follow one another (I26)");
+            assert!(record.epoch >= after.epoch, "the epoch never falls (I26)");
+            assert_eq!(*lane.get_or_insert(record.lane), record.lane, "an offer is of one lane (I26)");
             amounts.extend_from_slice(&record.totals);
             let corrections = record.corrections.iter().filter(|correction| {
                 correction.cut > before.base_cut

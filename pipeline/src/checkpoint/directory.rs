@@ -110,7 +110,7 @@ impl Directory {
         config: &PipelineConfig,
         metrics: &Arc<Metrics>,
     ) -> anyhow::Result<(Checkpoint<I>, FrameWriter<I>)> {
-        assert!(incarnation > self.greatest_incarnation, "an incarnation never returns");
+        assert!(incarnation > self.greatest_incarnation, "an incarnation never returns (I22)");
         let valid_through = match resume {
             Resume::Checkpoint { window } => window,
             Resume::Start | Resume::Rebuild { .. } => 0,
@@ -125,7 +125,10 @@ impl Directory {
             frames = frames.split_off(&remembered_from);
             for (head, _) in frames.values() {
                 let leaving = horizon.close(head.window.window, head.window.kind);
-                assert!(leaving.is_empty(), "the horizon at window {window} holds windows that have left it");
+                assert!(
+                    leaving.is_empty(),
+                    "the horizon at window {window} holds windows that have left it (I15)"
+                );
             }
         }
         let last = match resume {

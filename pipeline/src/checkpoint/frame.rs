@@ -90,7 +90,7 @@ impl Frame {
         arrivals: impl IntoIterator<Item = Arrivals<I>>,
     ) -> std::io::Result<Self> {
         let sections = arrivals.into_iter().map(pack).collect::<Result<Vec<_>, _>>()?;
-        assert_eq!(sections.len(), head.offsets.len(), "a frame has a section a partition");
+        assert_eq!(sections.len(), head.offsets.len(), "a frame has a section a partition (I17)");
         Ok(Self { head, sections })
     }
 

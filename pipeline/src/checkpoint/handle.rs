@@ -125,7 +125,7 @@ impl<I: Id> Checkpoint<I> {
         match self.pieces.try_send(piece) {
             Ok(()) => Ok(()),
             Err(TrySendError::Full(_)) => {
-                panic!("windows in flight are bounded, so are pieces for the writer")
+                panic!("windows in flight are bounded, so are pieces for the writer (I19)")
             }
             Err(TrySendError::Disconnected(_)) => anyhow::bail!("the checkpoint's writer has stopped"),
         }

@@ -110,7 +110,7 @@ impl<I: Id> FrameWriter<I> {
             window.window,
         );
         let twice = open.pieces.insert(partition, (next_offset, arrivals));
-        assert!(twice.is_none(), "partition {partition} came twice in window {}", window.window);
+        assert!(twice.is_none(), "partition {partition} came twice in window {} (I17)", window.window);
         Ok(())
     }
 
@@ -148,7 +148,7 @@ impl<I: Id> FrameWriter<I> {
 
     fn write(&mut self, open: Open<I>) -> std::io::Result<(FrameHead, Place)> {
         let Open { window, pieces } = open;
-        assert_eq!(window.before, self.last, "window {} does not follow the last frame", window.window);
+        assert_eq!(window.before, self.last, "window {} does not follow the last frame (I17)", window.window);
         self.horizon.close(window.window, window.kind);
         let remembered_from = self.horizon.first().expect("the window just closed is remembered");
         let offsets = pieces.iter().map(|(partition, (offset, _))| (*partition, *offset)).collect();

@@ -4,7 +4,7 @@
 //! at the window in which its count first rises above zero, and nothing ever again: not when it rises further (a
 //! replay), not when it falls (its window has left the horizon).
 //!
-//! Invariant: the count of a key is the number of its arrivals in the windows remembered. Forgetting is an exact
+//! Invariant (I14): the count of a key is the number of its arrivals in the windows remembered. Forgetting is an exact
 //! retraction of what a window inserted, so counts stay sums of a group, and neither the order of arrival nor when the
 //! trace is compacted can matter. It is kept so:
 //!
@@ -49,7 +49,7 @@ pub(crate) fn distinct<'scope, K: Identity>(
     let trace = arranged.trace.clone();
     let amounts = arranged.threshold_semigroup(move |key: &K, new: &i64, old: Option<&i64>| {
         let old = old.copied().unwrap_or(0);
-        assert!(old >= 0 && *new >= 0, "more was retracted of a key than had arrived");
+        assert!(old >= 0 && *new >= 0, "more was retracted of a key than had arrived (I14)");
         let replays = (new - old.max(1)).max(0);
         if replays > 0 {
             Metrics::add(&metrics.known_by_identity, usize::try_from(replays).unwrap_or(0));

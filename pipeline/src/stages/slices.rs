@@ -1,7 +1,7 @@
 //! Which slices are taken when: the source of a worker, apart from timely.
 //!
-//! Invariant: no more than `windows_in_flight` windows are taken that the totals log has not confirmed, and a window is
-//! given up by this worker only once it is closed here and synced.
+//! Invariant (I16, I19): no more than `windows_in_flight` windows are taken that the totals log has not confirmed, and a
+//! window is given up by this worker only once it is closed here and synced.
 //!
 //! A step, in this order:
 //!
@@ -248,7 +248,7 @@ impl<I: Id> Slices<I> {
             for leaving in self.horizon.close(head.window, head.kind) {
                 assert!(
                     leaving <= self.parts.checkpoint.durable(),
-                    "window {leaving} leaves before it is synced"
+                    "window {leaving} leaves before it is synced (I16)"
                 );
                 for arrivals in self.parts.checkpoint.read(leaving, &self.parts.partitions)? {
                     step.insert(head.window, &arrivals, -1);

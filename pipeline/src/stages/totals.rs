@@ -1,7 +1,7 @@
 //! Totals: one record a lane and window, in the totals log.
 //!
-//! Invariant: this stage's frontier is beyond window w only once the totals log has confirmed every record of w that
-//! this worker makes. It is kept so:
+//! Invariant (I18): this stage's frontier is beyond window w only once the totals log has confirmed every record of w
+//! that this worker makes. It is kept so:
 //!
 //! 1. Sums, corrections and the window's head arrive under capabilities for w; the first is kept.
 //! 2. Once the input frontiers have passed w, nothing more can come: the sums are added up by lane, zeros dropped, and a
@@ -9,7 +9,7 @@
 //! 3. Records are queued at the log, window by window; a full queue keeps the rest for the next time.
 //! 4. The capability for w goes when the log has confirmed up to w.
 //!
-//! Content and order are functions of the log alone: items sorted, corrections sorted.
+//! Content and order are functions of the log alone (I20): items sorted, corrections sorted.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -97,7 +97,7 @@ pub(crate) fn totals<'scope, I: Id>(
                 let gathered = totals.at(window, || capability.delayed(&window, 0));
                 for head in rows.drain(..) {
                     let twice = gathered.head.replace(head);
-                    assert!(twice.is_none(), "window {window} has two heads");
+                    assert!(twice.is_none(), "window {window} has two heads (I20)");
                 }
             });
             if failure.is_set() {
@@ -134,7 +134,7 @@ impl<I: Id> Totals<I> {
             let Gathered { capability, head, sums, corrections } = gathered;
             let head =
                 head.expect("the worker of partition 0 has sent the head of every window that it took");
-            assert_eq!(head.window, window, "a head travels at its own window");
+            assert_eq!(head.window, window, "a head travels at its own window (I20)");
             for record in records(&self.lanes, &head, sums, corrections) {
                 let lane = record.lane;
                 self.parts.extend(record.encode().into_iter().map(|part| (lane, window, part)));

@@ -5,7 +5,7 @@
 -- Returns {0, fence or false} when the fence stands elsewhere, else {1, keys set aside, {item, debt, ...}}.
 --
 -- Redis keeps what a script has written before it fails. So everything is read and checked first; the writes after
--- that cannot fail, and the fence is the last.
+-- that cannot fail, and the fence is the last (I28).
 
 local call, find = redis.call, string.find
 local prefix, expected, after, window, epoch = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])

@@ -10,7 +10,8 @@
 //! - a marker at or before the last window is a replay;
 //! - what cannot be decoded, or belongs to another partition, is a dead letter.
 //!
-//! So the slices are those of the clean log, in the order of positions. Where they would not be, the assembler refuses.
+//! So the slices are those of the clean log, in the order of positions (I3). Where they would not be, the assembler
+//! refuses (I11), and what is in the wrong partition never meets its duplicates, so it is not counted (I12).
 
 use fencepost_model::placement::{self, PartitionKey};
 use fencepost_model::record::{self, DecodeError, Record};

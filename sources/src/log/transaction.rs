@@ -1,4 +1,4 @@
-//! Windows as Kafka transactions: everything of a window becomes visible at once, in every partition, or never.
+//! Windows as Kafka transactions: everything of a window becomes visible at once, in every partition, or never (I4).
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};

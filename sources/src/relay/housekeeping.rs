@@ -6,7 +6,7 @@
 //! 1. Everything that is committed up to now is in the log: the slot says so.
 //! 2. The partition is marked, and detached concurrently. That waits for the transactions that have written to the
 //!    outbox: whatever the partition holds is committed, or never will be.
-//! 3. Again, everything that is committed up to now is in the log, and so every row of the partition.
+//! 3. Again, everything that is committed up to now is in the log, and so every row of the partition (I9).
 //! 4. It is dropped, for being marked: a table that someone else has detached is not ours to drop.
 
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,6 +1,6 @@
 //! The relay's rule, without sockets, threads or a clock: changes in, windows out.
 //!
-//! Invariants, and how they are kept:
+//! Invariants, and how they are kept (I5 to I8 in `docs/architecture.md`):
 //!
 //! 1. *Every event is in exactly one window, in order.* Events are taken in commit order, and whatever stands at or
 //!    before the position of the last window in the log is skipped: the log itself says where to go on.
@@ -261,7 +261,7 @@ impl Relay {
         record::encode_event(&event, &mut self.value);
 
         let open = self.open(now_ms, partitions);
-        assert!(open.cut.position < event.position, "positions rise strictly");
+        assert!(open.cut.position < event.position, "positions rise strictly (I5)");
         open.cut.position = event.position;
         open.events += 1;
         if let Event::Flip(flip) = &event.event {
@@ -285,7 +285,7 @@ impl Relay {
             return Ok(());
         }
         let cut = &mut self.open(now_ms, log.partitions()).cut;
-        assert!(cut.position < position, "a commit stands behind its rows");
+        assert!(cut.position < position, "a commit stands behind its rows (I5)");
         cut.position = position;
         cut.end_lsn = end_lsn;
         cut.as_of = cut.as_of.max(transaction.committed_at);
@@ -308,12 +308,12 @@ impl Relay {
     fn close(&mut self, kind: CutKind, now_ms: u64, log: &mut impl WindowLog) -> Result<Closed, LogError> {
         let Open { timestamp, counts, events, cut, .. } =
             self.open.take().expect("only an open window is closed");
-        assert_eq!(counts.iter().sum::<u64>(), events, "every event was counted in its partition");
-        assert!(events <= self.pace.events_max, "a window is bounded");
+        assert_eq!(counts.iter().sum::<u64>(), events, "every event was counted in its partition (I11)");
+        assert!(events <= self.pace.events_max, "a window is bounded (I7)");
         assert_eq!(
             kind.ends_at_commit(),
             cut.position.index == Position::WHOLE,
-            "whole means the position of a commit"
+            "whole means the position of a commit (I6)"
         );
         let window = now_ms.max(timestamp);
         if window >= WINDOW_LIMIT {

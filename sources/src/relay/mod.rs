@@ -6,7 +6,7 @@
 //! 1. Take the lock in Postgres. A second relay stops here and harms nobody.
 //! 2. Read the last window of the log, and refuse if it does not match the database, the slot or the topics.
 //! 3. Take over the log: a transaction that a predecessor left open is aborted, and it can commit no more.
-//! 4. Only now read the last window again: it is the last for good. Go on from exactly its position.
+//! 4. Only now read the last window again: it is the last for good (I10). Go on from exactly its position.
 
 mod change;
 mod config;
