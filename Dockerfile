@@ -1,7 +1,7 @@
 # syntax=docker/dockerfile:1
 # The `fencepost` binary alone, in an image whose user is not root. Builds librdkafka, zstd and jemalloc from source.
 
-FROM rust:1.95-bookworm AS build
+FROM rust:1.95.0-bookworm AS build
 WORKDIR /src
 COPY . .
 # The caches outlive the build: what did not change is not compiled again.
