@@ -8,6 +8,7 @@ use fencepost_sources::log::windows::{self, WindowsReader};
 use fencepost_sources::log::{KafkaConfig, topics};
 use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::metadata::MetadataPartition;
 use redis::Commands;
 
 use super::deployment::Deployment;
@@ -122,16 +123,16 @@ impl Deployment {
         let mut config = ClientConfig::new();
         config.set("bootstrap.servers", Stack::get().bootstrap_servers());
         let consumer: BaseConsumer = config.create().expect("a consumer");
-        // Windows first: what is written meanwhile must not be missed.
-        let windows = self.windows();
-        let partitions = windows.first().map_or(8, |window| window.counts.len());
-        // A window has a marker in each partition, and the broker's own record of the transaction's end.
-        let counted: u64 = windows.iter().map(|window| window.events() + 2 * partitions as u64).sum();
-        let end = |partition| {
-            let partition = i32::try_from(partition).expect("few partitions");
-            consumer.fetch_watermarks(&topic, partition, Duration::from_secs(30)).expect("the topic").1
+        let metadata = consumer.fetch_metadata(Some(&topic), Duration::from_secs(30)).expect("the topic");
+        let partitions = metadata.topics()[0].partitions();
+        let end = |partition: &MetadataPartition| {
+            consumer.fetch_watermarks(&topic, partition.id(), Duration::from_secs(30)).expect("the topic").1
         };
-        let written: i64 = (0..partitions).map(end).sum();
+        // Windows last: one that closes meanwhile must not be taken for none.
+        let written: i64 = partitions.iter().map(end).sum();
+        let windows = self.windows();
+        // A window has a marker in each partition, and the broker's own record of the transaction's end.
+        let counted: u64 = windows.iter().map(|window| window.events() + 2 * partitions.len() as u64).sum();
         written.cast_unsigned().saturating_sub(counted)
     }
 
