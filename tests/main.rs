@@ -10,6 +10,7 @@ mod deployment;
 mod harness;
 mod housekeeping;
 mod load;
+mod refusals;
 mod schema;
 mod stack;
 mod store_faults;

@@ -36,7 +36,7 @@ impl Deployment {
         let stack = Stack::get();
         let folder = stack.new_folder(name);
         let name = folder.file_name().expect("it was named").to_string_lossy().replace('-', "_");
-        stack_client().batch_execute(&format!("CREATE DATABASE {name}")).expect("a new database");
+        stack.sql().batch_execute(&format!("CREATE DATABASE {name}")).expect("a new database");
         let redis = Redis::start();
         let mut deployment =
             Self { redis, name, folder, settings: toml::Table::new(), processes: 0.into(), _turn: turn };
@@ -89,6 +89,11 @@ impl Deployment {
 
     pub(crate) fn checkpoint_dir(&self) -> PathBuf {
         self.folder.join("checkpoint")
+    }
+
+    /// The name of its database, slot and publication.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     pub(crate) fn topic(&self, name: &str) -> String {
@@ -163,7 +168,7 @@ impl Deployment {
 impl Drop for Deployment {
     /// Gives back what it holds of the shared services, as far as that is there: a test may have failed at any point.
     fn drop(&mut self) {
-        let mut client = stack_client();
+        let mut client = Stack::get().sql();
         let slots = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = $1 AND NOT active";
         // Its sessions hold the slot.
         let _ = client.batch_execute(&format!("ALTER DATABASE {} ALLOW_CONNECTIONS false", self.name));
@@ -180,8 +185,4 @@ impl Drop for Deployment {
         let admin = kafka.create::<AdminClient<DefaultClientContext>>().expect("a client of librdkafka");
         let _ = pollster::block_on(admin.delete_topics(&names, &AdminOptions::new()));
     }
-}
-
-fn stack_client() -> postgres::Client {
-    postgres::Client::connect(&Stack::get().postgres_url("postgres"), NoTls).expect("Postgres is up")
 }

@@ -3,6 +3,7 @@
 //! A test makes a [`Deployment`], spawns roles, does harm, and ends with [`Deployment::audit`]. Nothing here sleeps but
 //! [`wait_until`]. Whatever a test process starts is ended with it, however it ends: see [`reaper`].
 
+mod broker;
 mod copier;
 mod deployment;
 mod observed;
@@ -17,10 +18,11 @@ mod totals;
 mod turn;
 mod wait;
 
+pub(crate) use broker::Foreign;
 pub(crate) use copier::Copier;
 pub(crate) use deployment::Deployment;
 pub(crate) use observed::copy_folder;
-pub(crate) use process::Process;
+pub(crate) use process::{Output, Process};
 pub(crate) use proxy::Proxy;
 pub(crate) use redis::Redis;
 pub(crate) use roles::Roles;

@@ -37,6 +37,13 @@ impl Roles {
         *self = Self::spawn(deployment);
     }
 
+    /// Ends all of them, the relay first, and waits until they have finished what was begun.
+    pub(crate) fn terminate(&mut self) {
+        for role in [&mut self.relay, &mut self.pipeline, &mut self.applier] {
+            assert_eq!(role.terminate().code(), Some(0), "{}", role.logs());
+        }
+    }
+
     pub(crate) fn kill_pipeline(&mut self) {
         self.kill_running("pipeline");
     }

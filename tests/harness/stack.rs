@@ -60,6 +60,11 @@ impl Stack {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.postgres_port)
     }
 
+    /// A new connection to the database of no deployment.
+    pub(crate) fn sql(&self) -> postgres::Client {
+        postgres::Client::connect(&self.postgres_url("postgres"), postgres::NoTls).expect("Postgres is up")
+    }
+
     /// Ends with this process what a test has started.
     pub(super) fn reaper(&self) -> &Reaper {
         &self.reaper

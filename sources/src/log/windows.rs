@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use fencepost_model::record::{self, DecodeError};
+use fencepost_model::record::{self, DecodeError, Record};
 use fencepost_model::{Position, WindowId, WindowRecord};
 use rdkafka::Message;
 use rdkafka::message::BorrowedMessage;
@@ -100,6 +100,22 @@ pub fn first_starts(config: &KafkaConfig) -> Result<Vec<PartitionStart>, LogErro
         ))),
     });
     starts.collect()
+}
+
+/// Whether windows were ever written to the flips topic, by what that topic itself shows: a marker, or that its first
+/// records are gone. What is not committed does not count.
+pub(crate) fn flips_hold_windows(config: &KafkaConfig) -> Result<bool, LogError> {
+    let scan = Scan::open(config, config.flips_topic(), 0)?;
+    let (start, end) = scan.bounds()?;
+    let mut found = start > 0;
+    if !found {
+        scan.read(start, end, |message| {
+            let decoded = record::decode::<i64>(message.payload().unwrap_or_default());
+            found = matches!(decoded, Ok(Record::Marker(_)));
+            Ok(if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+    }
+    Ok(found)
 }
 
 /// The records of a stretch of the topic, with their offsets.

@@ -58,8 +58,10 @@ pub struct Log {
     pub flips_topic: String,
     /// Its number of partitions.
     pub partitions: u32,
-    /// The last window; `None` before the first ever.
+    /// The last window; `None` when the history holds none.
     pub last: Option<WindowRecord>,
+    /// Whether the flips topic holds windows of which the history knows nothing.
+    pub history_is_lost: bool,
 }
 
 /// Why the relay does not start: what happened, to what, and what to run next.
@@ -86,6 +88,12 @@ pub fn check(config: &RelayConfig, source: &Source, log: &Log) -> Result<Origin,
             "wal_level is {}, and logical replication needs logical: run `ALTER SYSTEM SET wal_level = logical` and \
              restart Postgres",
             source.wal_level
+        ));
+    }
+    if log.history_is_lost {
+        return refuse(format!(
+            "the topic windows is empty, and the flips topic holds windows: the history was lost or created anew, and with \
+             it the place to go on from; restore the topic, or {START_ANEW}"
         ));
     }
     check_publication(&config.publication, source)?;
@@ -231,7 +239,7 @@ mod tests {
             system: "7".to_owned(),
             timeline: 1,
         };
-        Log { flips_topic: "topic".to_owned(), partitions: 8, last: Some(last) }
+        Log { flips_topic: "topic".to_owned(), partitions: 8, last: Some(last), history_is_lost: false }
     }
 
     #[test]
@@ -248,7 +256,7 @@ mod tests {
     #[test]
     fn whatever_does_not_match_is_refused_with_a_way_out() {
         type Change = fn(&mut Source, &mut Log);
-        let cases: [(Change, &str); 17] = [
+        let cases: [(Change, &str); 18] = [
             (|source, _| source.timeline = None, "set postgres.url to the primary"),
             (|source, _| source.wal_level = "replica".to_owned(), "ALTER SYSTEM SET wal_level = logical"),
             (|source, _| source.publication = None, "fencepost migrate"),
@@ -265,6 +273,7 @@ mod tests {
             (|source, _| source.timeline = Some(2), "timeline 2"),
             (|_, log| log.flips_topic = "other".to_owned(), "created anew"),
             (|_, log| log.partitions = 9, "8 partitions"),
+            (|_, log| (log.last, log.history_is_lost) = (None, true), "restore the topic"),
             (|source, log| (source.slot, log.last) = (None, None), "fencepost migrate"),
         ];
         for (change, way_out) in cases {

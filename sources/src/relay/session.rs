@@ -10,7 +10,7 @@ use super::control::Control;
 use super::housekeeping::Housekeeper;
 use super::stream::Stream;
 use super::{Failure, Log, Relay, RelayConfig, check};
-use crate::log::windows::History;
+use crate::log::windows::{self, History};
 use crate::log::{KafkaConfig, KafkaWindowLog, LogError, topic_id, topics};
 
 /// The longest pause between two attempts to start.
@@ -160,7 +160,9 @@ impl Session<'_> {
     fn log(&self, history: &History) -> Result<Log, LogError> {
         let partitions = topics::verify(self.kafka)?;
         let flips_topic = topic_id::topic_id(self.kafka, &self.kafka.flips_topic())?;
-        Ok(Log { flips_topic, partitions, last: history.last()? })
+        let last = history.last()?;
+        let history_is_lost = last.is_none() && windows::flips_hold_windows(self.kafka)?;
+        Ok(Log { flips_topic, partitions, last, history_is_lost })
     }
 
     fn relay(
