@@ -3,6 +3,8 @@
 //! On a first start the order matters, so that no flip can precede the slot and be lost: [`create_tables`], then the
 //! topics, then [`create_slot`], and [`create_functions`] last, since `fencepost.set_like` is how flips come about.
 //! Each of them makes what is missing and returns its names: to run all again finishes what was half done.
+//!
+//! A store of counters may lie in any database: [`create_store`].
 
 mod lock;
 mod migrations;
@@ -48,4 +50,13 @@ pub fn create_slot(client: &mut Client, slot: &str) -> anyhow::Result<Option<Str
 /// When [`create_tables`] has not been run, or the schema is that of a newer build.
 pub fn create_functions(client: &mut Client) -> anyhow::Result<Vec<String>> {
     lock::hold(client, migrations::create_functions)
+}
+
+/// Creates the tables of a store of counters in a schema of its own. Returns what was missing.
+///
+/// # Errors
+/// When the server is too old, the schema cannot be made, or it is that of a newer build.
+pub fn create_store(client: &mut Client, schema: &str) -> anyhow::Result<Vec<String>> {
+    server::check_version(client)?;
+    lock::hold(client, |client| migrations::create_store(client, schema))
 }

@@ -90,7 +90,8 @@ impl Situation<'_> {
             }
             None => Err(Refusal(format!(
                 "store {name} has fences ({}), but no row in fencepost.stores: it belongs to another deployment, or the \
-                 database was restored; give the store a key_prefix of its own, or, to discard what it holds, {again}",
+                 database was restored; give the store a key_prefix, or a schema, of its own, or, to discard what it holds, \
+                 {again}",
                 found[0]
             ))),
             Some(_) if missing > 0 => Err(Refusal(format!(

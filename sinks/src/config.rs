@@ -3,6 +3,7 @@
 use documented::DocumentedFields;
 use serde::{Deserialize, Serialize};
 
+use crate::postgres::PostgresConfig;
 use crate::redis::RedisConfig;
 
 /// A store, by its `kind`.
@@ -11,14 +12,17 @@ use crate::redis::RedisConfig;
 pub enum StoreConfig {
     /// Counters in one Redis.
     Redis(RedisConfig),
+    /// Counters in one schema of a Postgres database.
+    Postgres(PostgresConfig),
 }
 
 impl StoreConfig {
     /// What a setting of this kind of store means; `None` when there is no such setting.
     pub fn docs_of(&self, setting: &str) -> Option<&'static str> {
         match (setting, self) {
-            ("kind", _) => Some("What the store is kept in: redis."),
+            ("kind", _) => Some("What the store is kept in: redis or postgres."),
             (_, Self::Redis(_)) => RedisConfig::get_field_docs(setting).ok(),
+            (_, Self::Postgres(_)) => PostgresConfig::get_field_docs(setting).ok(),
         }
     }
 }

@@ -1,13 +1,12 @@
 //! Reading counters: what `fencepost get` shows and an audit compares.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use fencepost_model::placement::{LANES, lane};
-use fencepost_model::{Fence, Id};
-use redis::{RedisError, Value, from_redis_value};
+use fencepost_model::Fence;
 
 use crate::config::StoreConfig;
-use crate::redis::{Connection, Keys, parse_fence, parse_fences, read, scan};
+use crate::postgres::{ColumnId, PostgresCounts};
+use crate::redis::RedisCounts;
 use crate::store::StoreError;
 
 /// A counter as read, exact at the cut of its lane's fence.
@@ -32,9 +31,11 @@ pub struct Debts<I> {
 }
 
 /// Reads the counters of one store.
-pub struct CountsReader {
-    connection: Connection,
-    keys: Keys,
+pub struct CountsReader(Kind);
+
+enum Kind {
+    Redis(Box<RedisCounts>),
+    Postgres(Box<PostgresCounts>),
 }
 
 impl CountsReader {
@@ -43,8 +44,10 @@ impl CountsReader {
     /// # Errors
     /// When the store's configuration is not valid.
     pub fn open(config: &StoreConfig) -> Result<Self, StoreError> {
-        let StoreConfig::Redis(config) = config;
-        Ok(Self { connection: Connection::new(config)?, keys: Keys::new(&config.key_prefix) })
+        Ok(Self(match config {
+            StoreConfig::Redis(config) => Kind::Redis(Box::new(RedisCounts::new(config)?)),
+            StoreConfig::Postgres(config) => Kind::Postgres(Box::new(PostgresCounts::new(config)?)),
+        }))
     }
 
     /// The fence of each lane, by lane; `None` where the store has none.
@@ -52,87 +55,42 @@ impl CountsReader {
     /// # Errors
     /// See [`StoreError`].
     pub fn fences(&mut self) -> Result<Vec<Option<Fence>>, StoreError> {
-        let Self { connection, keys } = self;
-        let texts = connection.with(|connection| read(connection, &keys.fences()))?;
-        parse_fences(keys, texts)
+        match &mut self.0 {
+            Kind::Redis(counts) => counts.fences(),
+            Kind::Postgres(counts) => counts.fences(),
+        }
     }
 
     /// The counters of these items with their lanes' fences, all read at one instant, in the order asked.
     ///
     /// # Errors
     /// See [`StoreError`]; also when a lane has no fence, since nothing says then what its counters are.
-    pub fn counts<I: Id>(&mut self, items: &[I]) -> Result<Vec<Count<I>>, StoreError> {
-        if items.is_empty() {
-            return Ok(Vec::new());
+    pub fn counts<I: ColumnId>(&mut self, items: &[I]) -> Result<Vec<Count<I>>, StoreError> {
+        match &mut self.0 {
+            Kind::Redis(counts) => counts.counts(items),
+            Kind::Postgres(counts) => counts.counts(items),
         }
-        let lanes: BTreeSet<u8> = items.iter().map(|item| lane(*item)).collect();
-        let fence_keys = lanes.iter().map(|lane| self.keys.fence(*lane));
-        let keys: Vec<String> = fence_keys.chain(items.iter().map(|item| self.keys.counter(*item))).collect();
-        let mut texts = self.connection.with(|connection| read(connection, &keys))?.into_iter();
-        let mut fences = BTreeMap::new();
-        for (lane, text) in lanes.into_iter().zip(texts.by_ref()) {
-            let text = text.ok_or_else(|| {
-                StoreError::Refused(format!(
-                    "lane {lane} has no fence at key {}: the store is not built, or has lost its counters; run \
-                     `fencepost apply --store NAME`, which says what to do",
-                    self.keys.fence(lane)
-                ))
-            })?;
-            fences.insert(lane, parse_fence(&self.keys, lane, &text)?);
-        }
-        let count = |(item, text): (&I, Option<Vec<u8>>)| Count {
-            item: *item,
-            value: text.map_or(Some(0), |text| str::from_utf8(&text).ok()?.parse().ok()),
-            fence: fences[&lane(*item)],
-        };
-        Ok(items.iter().zip(texts).map(count).collect())
     }
 
     /// Every item that has a counter, by item, each once.
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub fn items<I: Id>(&mut self) -> Result<Vec<I>, StoreError> {
-        let keys = &self.keys;
-        self.connection.with(|connection| {
-            let mut items = BTreeSet::new();
-            scan(connection, keys, |_, found| {
-                items.extend(found.iter().filter_map(|key| keys.item::<I>(key)));
-                Ok(true)
-            })?;
-            Ok(items.into_iter().collect())
-        })
+    pub fn items<I: ColumnId>(&mut self) -> Result<Vec<I>, StoreError> {
+        match &mut self.0 {
+            Kind::Redis(counts) => counts.items(),
+            Kind::Postgres(counts) => counts.items(),
+        }
     }
 
     /// What counters that show 0 are owed.
     ///
     /// # Errors
     /// See [`StoreError`]; also when a debt is no number.
-    pub fn debts<I: Id>(&mut self) -> Result<Debts<I>, StoreError> {
-        let Self { connection, keys } = self;
-        let mut pipeline = redis::pipe();
-        pipeline.atomic().cmd("MGET").arg(keys.fences());
-        for lane in 0..LANES {
-            pipeline.cmd("HGETALL").arg(keys.debt(lane));
+    pub fn debts<I: ColumnId>(&mut self) -> Result<Debts<I>, StoreError> {
+        match &mut self.0 {
+            Kind::Redis(counts) => counts.debts(),
+            Kind::Postgres(counts) => counts.debts(),
         }
-        let answers: Vec<Value> = connection.with(|connection| Ok(pipeline.query(connection)?))?;
-        let mut answers = answers.into_iter();
-        let fences = from_redis_value(answers.next().unwrap_or(Value::Nil)).map_err(RedisError::from)?;
-        let mut debts = BTreeMap::new();
-        for answer in answers {
-            let debts_of_lane: BTreeMap<String, String> =
-                from_redis_value(answer).map_err(RedisError::from)?;
-            for (item, debt) in debts_of_lane {
-                let (Ok(known), Ok(debt)) = (item.parse(), debt.parse()) else {
-                    return Err(StoreError::Refused(format!(
-                        "a debt hash under prefix {} holds {item:?} = {debt:?}, which is no item's debt: find what writes \
-                         it",
-                        keys.prefix()
-                    )));
-                };
-                debts.insert(known, debt);
-            }
-        }
-        Ok(Debts { by_item: debts, fences: parse_fences(keys, fences)? })
     }
 }

@@ -1,8 +1,8 @@
 //! The registry of stores in Postgres: which exist, and the life of each.
 
-use postgres::error::SqlState;
 use postgres::{Client, Config, NoTls};
 
+use crate::postgres::failure;
 use crate::store::StoreError;
 
 /// The table `fencepost.stores`.
@@ -64,20 +64,6 @@ impl Registry {
     }
 }
 
-/// A database that is away comes back; one that knows no such table, user or database needs an operator.
 fn classify(error: &postgres::Error) -> StoreError {
-    let text = match error.as_db_error() {
-        Some(server) => format!("registry of stores in postgres: {server}"),
-        None => format!("registry of stores in postgres: {error}"),
-    };
-    match error.code() {
-        Some(code) if *code == SqlState::UNDEFINED_TABLE || *code == SqlState::INVALID_SCHEMA_NAME => {
-            StoreError::Refused(format!("{text}; run `fencepost migrate`"))
-        }
-        // Classes 28 (authorization), 3D (no such database), 42 (no such thing, no permission), 23 (constraint).
-        Some(code) if ["28", "3D", "42", "23"].iter().any(|class| code.code().starts_with(class)) => {
-            StoreError::Refused(format!("{text}; check [postgres] url and its permissions"))
-        }
-        _ => StoreError::Transient(text),
-    }
+    failure("registry of stores in postgres", "[postgres]", error)
 }

@@ -16,9 +16,10 @@ use crate::admission::{Admission, LogStart, Preparation, Situation};
 use crate::applier::{Applier, ApplyError};
 use crate::config::StoreConfig;
 use crate::metrics::ApplierMetrics;
+use crate::postgres::{ColumnId, PostgresStore};
 use crate::redis::RedisStore;
 use crate::registry::Registry;
-use crate::store::Store;
+use crate::store::{Buildable, Store};
 use crate::watch::Watch;
 
 /// How soon a stop is noticed, at most.
@@ -38,7 +39,7 @@ const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(50), Duration:
 ///
 /// # Errors
 /// When the store is refused, the log has a gap, or a configuration is wrong; the message says what to run next.
-pub fn run<I: Id>(
+pub fn run<I: ColumnId>(
     name: &str,
     config: &StoreConfig,
     kafka: &KafkaConfig,
@@ -50,11 +51,31 @@ pub fn run<I: Id>(
         (1..=STORE_NAME_BYTES_MAX).contains(&name.len()),
         "store name {name:?} is not of 1 to {STORE_NAME_BYTES_MAX} bytes: rename the section [store.NAME]"
     );
-    let StoreConfig::Redis(redis) = config;
-    let mut store = RedisStore::new(redis)?;
+    let from = Sources { name, kafka, postgres_url, from_start };
+    match config {
+        StoreConfig::Redis(config) => drive::<I, _>(RedisStore::new(config)?, &from, stop),
+        StoreConfig::Postgres(config) => drive::<I, _>(PostgresStore::new(config)?, &from, stop),
+    }
+}
+
+/// Where an applier of the store of this name finds the rest.
+struct Sources<'a> {
+    name: &'a str,
+    kafka: &'a KafkaConfig,
+    postgres_url: &'a str,
+    from_start: bool,
+}
+
+/// Admits the store and applies to it until told to stop.
+fn drive<I: Id, S: Store<I> + Buildable>(
+    mut store: S,
+    from: &Sources<'_>,
+    stop: &AtomicBool,
+) -> anyhow::Result<()> {
+    let Sources { name, kafka, .. } = *from;
     let mut patience = Patience::new(name, stop);
 
-    let admit = || admit::<I>(name, &mut store, kafka, postgres_url, from_start);
+    let admit = || admit::<I, _>(&mut store, from);
     let Some(generation) = patience.until_done(admit)? else { return Ok(()) };
     let open = || open_reader::<I>(kafka);
     let Some(reader) = patience.until_done(open)? else { return Ok(()) };
@@ -90,8 +111,8 @@ pub fn run<I: Id>(
 }
 
 /// A step; while there is nothing to do, a look now and then whether the store went back. `false` when idle.
-fn turn<I: Id>(
-    applier: &mut Applier<I, KafkaTotalsReader<I>, RedisStore>,
+fn turn<I: Id, S: Store<I>>(
+    applier: &mut Applier<I, KafkaTotalsReader<I>, S>,
     verified: &mut Instant,
 ) -> Result<bool, ApplyError> {
     let worked = applier.step()?;
@@ -111,17 +132,12 @@ fn open_reader<I: Id>(kafka: &KafkaConfig) -> Result<KafkaTotalsReader<I>, LogEr
 }
 
 /// Decides whether the store may be written, builds it if it is to be built, and returns its generation.
-fn admit<I: Id>(
-    name: &str,
-    store: &mut RedisStore,
-    kafka: &KafkaConfig,
-    postgres_url: &str,
-    from_start: bool,
-) -> Result<u64, ApplyError> {
+fn admit<I: Id, S: Store<I> + Buildable>(store: &mut S, from: &Sources<'_>) -> Result<u64, ApplyError> {
+    let Sources { name, kafka, postgres_url, from_start } = *from;
     let mut registry = Registry::open(postgres_url)?;
     registry.hold(name)?;
     let registered = registry.generation(name)?;
-    let fences = if from_start { store.readable_fences()? } else { Store::<I>::fences(store)? };
+    let fences = if from_start { store.readable_fences()? } else { store.fences()? };
     let build = match (Situation { name, registered, fences: &fences, from_start }).admit()? {
         Admission::Go { generation } => return Ok(generation),
         Admission::Build(build) => build,

@@ -1,6 +1,6 @@
 //! A store: counters in lanes, each lane behind its fence.
 
-use fencepost_model::Fence;
+use fencepost_model::{Fence, Id};
 
 use crate::offer::Offer;
 
@@ -21,6 +21,34 @@ pub trait Store<I> {
     /// # Errors
     /// See [`StoreError`]. After an error each offer may have been applied or not: the fences say.
     fn apply(&mut self, offers: &[Offer<I>]) -> Result<Vec<Outcome<I>>, StoreError>;
+}
+
+/// A store that can be built from the start of the totals log.
+pub trait Buildable {
+    /// The fences that can be read: what stands in place of one counts as none. For who discards them.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn readable_fences(&mut self) -> Result<Vec<Option<Fence>>, StoreError>;
+
+    /// Gives a fence to the lanes that have none. What stands is left alone.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn create(&mut self, generation: u64) -> Result<(), StoreError>;
+
+    /// Whether nothing of the store exists.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn is_empty<I: Id>(&mut self) -> Result<bool, StoreError>;
+
+    /// Removes all that the store holds, and nothing of another. No reader takes for exact what is going, and no applier
+    /// adds to it.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn clear<I: Id>(&mut self) -> Result<(), StoreError>;
 }
 
 /// What became of an offer.

@@ -1,19 +1,21 @@
 //! A store on Redis: a counter is a plain string, a lane's fence another, and one script moves them together.
 
 mod connection;
+mod counts;
 mod keys;
 mod script;
 
 use fencepost_model::placement::LANES;
 use fencepost_model::{Fence, Id};
 
-pub(crate) use connection::Connection;
 pub use connection::RedisConfig;
-pub(crate) use keys::Keys;
+pub(crate) use counts::RedisCounts;
 
+use self::connection::Connection;
+use self::keys::Keys;
 use self::script::FenceScript;
 use crate::offer::Offer;
-use crate::store::{Outcome, Store, StoreError};
+use crate::store::{Buildable, Outcome, Store, StoreError};
 
 /// Keys that one SCAN step looks at.
 const SCAN_COUNT: usize = 1_000;
@@ -37,22 +39,16 @@ impl RedisStore {
             script: FenceScript::new(),
         })
     }
+}
 
-    /// The fences that can be read: what stands in place of one counts as none. For who discards them.
-    ///
-    /// # Errors
-    /// See [`StoreError`].
-    pub fn readable_fences(&mut self) -> Result<Vec<Option<Fence>>, StoreError> {
+impl Buildable for RedisStore {
+    fn readable_fences(&mut self) -> Result<Vec<Option<Fence>>, StoreError> {
         let keys = &self.keys;
         let texts = self.connection.with(|connection| read(connection, &keys.fences()))?;
         Ok((0..LANES).zip(texts).map(|(lane, text)| parse_fence(keys, lane, &text?).ok()).collect())
     }
 
-    /// Gives a fence to the lanes that have none. What stands is left alone.
-    ///
-    /// # Errors
-    /// See [`StoreError`].
-    pub fn create(&mut self, generation: u64) -> Result<(), StoreError> {
+    fn create(&mut self, generation: u64) -> Result<(), StoreError> {
         let fence = Fence::unapplied(generation).to_string();
         let mut pipeline = redis::pipe();
         for key in self.keys.fences() {
@@ -61,11 +57,7 @@ impl RedisStore {
         self.connection.with(|connection| Ok(pipeline.exec(connection)?))
     }
 
-    /// Whether no key of the store exists.
-    ///
-    /// # Errors
-    /// See [`StoreError`].
-    pub fn is_empty<I: Id>(&mut self) -> Result<bool, StoreError> {
+    fn is_empty<I: Id>(&mut self) -> Result<bool, StoreError> {
         let keys = &self.keys;
         self.connection.with(|connection| {
             let mut empty = true;
@@ -77,12 +69,8 @@ impl RedisStore {
         })
     }
 
-    /// Removes every key of the store, the fences first, so that no reader takes for exact what is going, and no
-    /// applier adds to it. Keys under a longer prefix are another store's and stay.
-    ///
-    /// # Errors
-    /// See [`StoreError`].
-    pub fn clear<I: Id>(&mut self) -> Result<(), StoreError> {
+    /// The fences first. Keys under a longer prefix are another store's and stay.
+    fn clear<I: Id>(&mut self) -> Result<(), StoreError> {
         let keys = &self.keys;
         self.connection.with(|connection| {
             redis::cmd("DEL").arg(keys.fences()).exec(connection)?;
@@ -111,18 +99,12 @@ impl<I: Id> Store<I> for RedisStore {
 }
 
 /// What stands at each of the keys, as of one instant; `None` also where it is no string.
-pub(crate) fn read(
-    connection: &mut redis::Connection,
-    keys: &[String],
-) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+fn read(connection: &mut redis::Connection, keys: &[String]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
     Ok(redis::cmd("MGET").arg(keys).query(connection)?)
 }
 
 /// The fence of each lane from the bytes that stand at its key, if any.
-pub(crate) fn parse_fences(
-    keys: &Keys,
-    texts: Vec<Option<Vec<u8>>>,
-) -> Result<Vec<Option<Fence>>, StoreError> {
+fn parse_fences(keys: &Keys, texts: Vec<Option<Vec<u8>>>) -> Result<Vec<Option<Fence>>, StoreError> {
     (0..LANES)
         .zip(texts)
         .map(|(lane, text)| text.map(|text| parse_fence(keys, lane, &text)).transpose())
@@ -130,7 +112,7 @@ pub(crate) fn parse_fences(
 }
 
 /// The fence that the bytes at its key say.
-pub(crate) fn parse_fence(keys: &Keys, lane: u8, text: &[u8]) -> Result<Fence, StoreError> {
+fn parse_fence(keys: &Keys, lane: u8, text: &[u8]) -> Result<Fence, StoreError> {
     String::from_utf8_lossy(text).parse().map_err(|error| {
         StoreError::Refused(format!(
             "the fence of lane {lane} at key {} is {error}; something else writes under this prefix: stop it, then \
@@ -141,7 +123,7 @@ pub(crate) fn parse_fence(keys: &Keys, lane: u8, text: &[u8]) -> Result<Fence, S
 }
 
 /// Hands on the keys that begin like the store's, a batch at a time, until told to stop. A key may come twice.
-pub(crate) fn scan(
+fn scan(
     connection: &mut redis::Connection,
     keys: &Keys,
     mut batch: impl FnMut(&mut redis::Connection, &[Vec<u8>]) -> Result<bool, StoreError>,

@@ -8,7 +8,9 @@ use std::thread;
 
 use fencepost_model::placement::{LANES, lane};
 use fencepost_model::{CutKind, LaneTotals};
-use fencepost_sinks::{Applier, ApplierMetrics, ApplyError, CountsReader, RedisConfig, RedisStore};
+use fencepost_sinks::{
+    Applier, ApplierMetrics, ApplyError, Buildable, CountsReader, RedisConfig, RedisStore,
+};
 
 use crate::redis_server::{RedisServer, config_at};
 use crate::totals_log::{MemoryReader, TotalsLog};

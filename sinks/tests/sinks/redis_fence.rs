@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fencepost_model::placement::{LANES, lane};
 use fencepost_model::{CutKind, Fence};
-use fencepost_sinks::{CountsReader, Offer, Outcome, RedisConfig, RedisStore, Store, StoreError};
+use fencepost_sinks::{Buildable, CountsReader, Offer, Outcome, RedisConfig, RedisStore, Store, StoreError};
 
 use crate::redis_server::RedisServer;
 
