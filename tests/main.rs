@@ -11,6 +11,7 @@ mod harness;
 mod housekeeping;
 mod load;
 mod postgres_store;
+mod refusals;
 mod schema;
 mod stack;
 mod store_faults;
