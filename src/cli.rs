@@ -95,6 +95,8 @@ pub(crate) enum Command {
     Load(LoadOptions),
     /// Compare every counter with the edges while nothing is written. Exit code 1: some are wrong; 2: not at rest; 3: it could not be made.
     Audit(AuditArgs),
+    /// Print how far each stage has come, how stale it is, and what holds it back. Exit code 1: a service does not answer.
+    Status(StatusArgs),
     /// Print the configuration in effect, defaults included, each setting with what it means.
     Config(ConfigCommand),
     /// Print a script that completes the command line, e.g. for ~/.local/share/bash-completion/completions/fencepost.
@@ -108,6 +110,16 @@ pub(crate) enum Command {
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
     },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct StatusArgs {
+    /// Print JSON, one line each time.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print again every second, until interrupted.
+    #[arg(long)]
+    pub(crate) watch: bool,
 }
 
 #[derive(Args, Debug)]

@@ -15,6 +15,7 @@ use fencepost_sources::log::KafkaConfig;
 use fencepost_sources::relay::RelayConfig;
 
 use crate::cli::ConfigArgs;
+use crate::operations::HttpConfig;
 
 /// The file that is read when none is named.
 const DEFAULT_FILE: &str = "fencepost.toml";
@@ -34,6 +35,8 @@ pub(crate) struct Config {
     pub(crate) relay: RelayConfig,
     /// How the pipeline runs.
     pub(crate) pipeline: PipelineConfig,
+    /// Metrics and health over HTTP.
+    pub(crate) http: HttpConfig,
     /// The stores by name, each in a section of its own: [store.NAME].
     pub(crate) store: BTreeMap<String, StoreConfig>,
 }

@@ -3,6 +3,7 @@
 mod cli;
 mod commands;
 mod config;
+mod operations;
 mod shutdown;
 
 use std::process::ExitCode;

@@ -10,6 +10,7 @@ mod deployment;
 mod harness;
 mod housekeeping;
 mod load;
+mod operations;
 mod postgres_store;
 mod refusals;
 mod schema;

@@ -1,6 +1,8 @@
 //! What an applier counts about itself.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use fencepost_model::Fence;
 
 /// Counts since the applier started. Written by the applier, read by whoever reports them.
 #[derive(Debug, Default)]
@@ -23,6 +25,18 @@ pub struct ApplierMetrics {
     pub debts: AtomicU64,
     /// Transient errors of the store, each followed by a new connection.
     pub reconnects: AtomicU64,
+    /// The window of the fence that is furthest behind.
+    pub window: AtomicU64,
+    /// As of when every counter is exact, in microseconds since 1970.
+    pub as_of: AtomicI64,
+}
+
+impl ApplierMetrics {
+    /// Takes note of the fence that is furthest behind.
+    pub(crate) fn stands_at(&self, least: &Fence) {
+        self.window.store(least.window, Ordering::Relaxed);
+        self.as_of.store(least.as_of, Ordering::Relaxed);
+    }
 }
 
 /// Adds to a metric.

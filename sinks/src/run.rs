@@ -35,7 +35,7 @@ const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(50), Duration:
 /// holds and builds it again from the first window.
 ///
 /// What passes (a store, a broker or the database away, for however long) is retried in place. When stopped, a step that
-/// was begun is finished.
+/// was begun is finished. What it does is counted in `metrics`.
 ///
 /// # Errors
 /// When the store is refused, the log has a gap, or a configuration is wrong; the message says what to run next.
@@ -46,12 +46,13 @@ pub fn run<I: ColumnId>(
     postgres_url: &str,
     from_start: bool,
     stop: &AtomicBool,
+    metrics: &Arc<ApplierMetrics>,
 ) -> anyhow::Result<()> {
     ensure!(
         (1..=STORE_NAME_BYTES_MAX).contains(&name.len()),
         "store name {name:?} is not of 1 to {STORE_NAME_BYTES_MAX} bytes: rename the section [store.NAME]"
     );
-    let from = Sources { name, kafka, postgres_url, from_start };
+    let from = Sources { name, kafka, postgres_url, from_start, metrics };
     match config {
         StoreConfig::Redis(config) => drive::<I, _>(RedisStore::new(config)?, &from, stop),
         StoreConfig::Postgres(config) => drive::<I, _>(PostgresStore::new(config)?, &from, stop),
@@ -64,6 +65,7 @@ struct Sources<'a> {
     kafka: &'a KafkaConfig,
     postgres_url: &'a str,
     from_start: bool,
+    metrics: &'a Arc<ApplierMetrics>,
 }
 
 /// Admits the store and applies to it until told to stop.
@@ -72,7 +74,7 @@ fn drive<I: Id, S: Store<I> + Buildable>(
     from: &Sources<'_>,
     stop: &AtomicBool,
 ) -> anyhow::Result<()> {
-    let Sources { name, kafka, .. } = *from;
+    let Sources { name, kafka, metrics, .. } = *from;
     let mut patience = Patience::new(name, stop);
 
     let admit = || admit::<I, _>(&mut store, from);
@@ -80,8 +82,7 @@ fn drive<I: Id, S: Store<I> + Buildable>(
     let open = || open_reader::<I>(kafka);
     let Some(reader) = patience.until_done(open)? else { return Ok(()) };
 
-    let metrics = Arc::new(ApplierMetrics::default());
-    let mut applier = Applier::new(name, generation, reader, store, Arc::clone(&metrics));
+    let mut applier = Applier::new(name, generation, reader, store, Arc::clone(metrics));
     info!(store = name, generation, "applier started");
     let (mut watch, mut verified) = (Watch::new(name), Instant::now());
     while !patience.stopped() {
@@ -103,6 +104,7 @@ fn drive<I: Id, S: Store<I> + Buildable>(
             Err(error) => return Err(error.into()),
         }
         if let Some(standing) = applier.standing() {
+            metrics.stands_at(&standing.least);
             watch.report(standing);
         }
     }
@@ -133,7 +135,7 @@ fn open_reader<I: Id>(kafka: &KafkaConfig) -> Result<KafkaTotalsReader<I>, LogEr
 
 /// Decides whether the store may be written, builds it if it is to be built, and returns its generation.
 fn admit<I: Id, S: Store<I> + Buildable>(store: &mut S, from: &Sources<'_>) -> Result<u64, ApplyError> {
-    let Sources { name, kafka, postgres_url, from_start } = *from;
+    let Sources { name, kafka, postgres_url, from_start, .. } = *from;
     let mut registry = Registry::open(postgres_url)?;
     registry.hold(name)?;
     let registered = registry.generation(name)?;

@@ -12,6 +12,7 @@ use url::Url;
 
 use crate::cli::ConfigCommand;
 use crate::config::{Config, PostgresConfig};
+use crate::operations::HttpConfig;
 
 /// Stands in the place of a password.
 const SECRET: &str = "*****";
@@ -39,6 +40,7 @@ fn effective(config: &Config) -> anyhow::Result<DocumentMut> {
             "kafka" => explain(table, |setting| KafkaConfig::get_field_docs(setting).ok()),
             "relay" => explain(table, |setting| RelayConfig::get_field_docs(setting).ok()),
             "pipeline" => explain(table, |setting| PipelineConfig::get_field_docs(setting).ok()),
+            "http" => explain(table, |setting| HttpConfig::get_field_docs(setting).ok()),
             "store" => {
                 for (name, item) in table.iter_mut() {
                     if let (Some(store), Item::Table(table)) = (config.store.get(name.get()), item) {

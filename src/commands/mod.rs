@@ -11,6 +11,7 @@ mod man;
 mod migrate;
 mod pipeline;
 mod relay;
+mod status;
 mod up;
 
 use std::process::ExitCode;
@@ -46,6 +47,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Get(args) => get::run(&config, &args)?,
         Command::Load(options) => load::run(&config, &options, shutdown::requested()?.as_ref())?,
         Command::Audit(args) => return Ok(audit::run(&config, &args)),
+        Command::Status(args) => return status::run(&config, args, shutdown::requested()?.as_ref()),
         Command::Config(args) => config::run(&config, &args)?,
         Command::Completions { .. } | Command::Man { .. } => unreachable!("they need no configuration"),
     }

@@ -3,6 +3,7 @@
 //! Each role retries what passes in place. When one fails for good the others finish their open window and the
 //! process exits, so that a supervisor restarts all.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -10,21 +11,31 @@ use anyhow::{Context, anyhow, bail};
 
 use super::{apply, pipeline, relay};
 use crate::config::Config;
+use crate::operations::{self, Role};
 
 pub(super) fn run(config: &Config, stop: &AtomicBool) -> anyhow::Result<()> {
     if config.store.is_empty() {
         bail!("no store is configured; add a section such as [store.redis]");
     }
+    let (relayed, piped) = (Arc::default(), Arc::default());
+    let applied: Vec<_> = config.store.keys().map(|name| (name, Arc::default())).collect();
+    let mut served = vec![Role::Relay(Arc::clone(&relayed)), Role::Pipeline(Arc::clone(&piped))];
+    served.extend(
+        applied
+            .iter()
+            .map(|(store, metrics)| Role::Applier { store: store.to_string(), metrics: Arc::clone(metrics) }),
+    );
+    let _served = operations::serve(&config.http, served)?;
     thread::scope(|scope| {
         // Where a thread cannot be started, those that were would keep the scope open for ever.
         let _stop_all = StopOnDrop(stop);
         let mut roles = vec![
-            spawn(scope, "relay".to_owned(), stop, || relay::run(config, stop))?,
-            spawn(scope, "pipeline".to_owned(), stop, || pipeline::run(config, false, stop))?,
+            spawn(scope, "relay".to_owned(), stop, || relay::role(config, stop, &relayed))?,
+            spawn(scope, "pipeline".to_owned(), stop, || pipeline::role(config, false, stop, &piped))?,
         ];
-        for name in config.store.keys() {
+        for (name, metrics) in &applied {
             roles.push(spawn(scope, format!("apply {name}"), stop, move || {
-                apply::run(config, name, false, stop)
+                apply::role(config, name, false, stop, metrics)
             })?);
         }
         let ends =

@@ -6,6 +6,7 @@
 mod broker;
 mod copier;
 mod deployment;
+mod http;
 mod observed;
 mod ports;
 mod process;

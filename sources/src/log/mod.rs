@@ -13,6 +13,7 @@ pub mod dump;
 mod error;
 mod flips_reader;
 mod offsets;
+pub mod reach;
 mod scan;
 mod sweep;
 pub mod topic_id;

@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use super::control::Control;
 use super::housekeeping::Housekeeper;
 use super::stream::Stream;
-use super::{Failure, Log, Relay, RelayConfig, check};
+use super::{Failure, Log, Relay, RelayConfig, RelayMetrics, check};
 use crate::log::windows::{self, History};
 use crate::log::{KafkaConfig, KafkaWindowLog, LogError, topic_id, topics};
 
@@ -28,7 +28,8 @@ const OPEN_SILENCE_MAX: Duration = Duration::from_secs(20);
 /// Silence is waited for at most this long.
 const SILENCE_MAX: Duration = Duration::from_secs(3_600);
 
-/// Relays until `stop` is set: then the open window is finished. Whatever passes is waited for and tried again.
+/// Relays until `stop` is set: then the open window is finished. Whatever passes is waited for and tried again. What it
+/// does is counted in `metrics`.
 ///
 /// # Errors
 /// When another relay is at work or has taken over, when database, slot or topics are not what the log says they
@@ -38,6 +39,7 @@ pub fn run(
     config: &RelayConfig,
     kafka: &KafkaConfig,
     stop: &AtomicBool,
+    metrics: &RelayMetrics,
 ) -> anyhow::Result<()> {
     config.pace()?;
     let postgres: postgres::Config = postgres_url.parse().context("cannot read postgres.url")?;
@@ -49,7 +51,7 @@ pub fn run(
     let mut delays = backoff.build();
     let mut silence = Duration::from_millis(config.silence_ms);
     while !stop.load(Ordering::Relaxed) {
-        let mut session = Session { postgres: &postgres, config, kafka, stop, silence, windows: 0 };
+        let mut session = Session { postgres: &postgres, config, kafka, stop, metrics, silence, windows: 0 };
         match session.run() {
             Ok(()) => break,
             Err(Ended::Silent) => {
@@ -103,6 +105,7 @@ struct Session<'a> {
     config: &'a RelayConfig,
     kafka: &'a KafkaConfig,
     stop: &'a AtomicBool,
+    metrics: &'a RelayMetrics,
     silence: Duration,
     /// Windows closed so far.
     windows: u64,
@@ -129,6 +132,7 @@ impl Session<'_> {
         let pace = self.config.pace().map_err(|error| Failure::Refused(error.to_string()))?;
         let relay = Relay::resume(pace, origin, found.last.as_ref(), now_ms());
         let stream = Stream::start(self.postgres, self.config, relay.acknowledged())?;
+        self.metrics.took_over();
         let position = found.last.as_ref().map(|last| last.position);
         tracing::info!(
             window = found.last.as_ref().map_or(0, |last| last.window),
@@ -227,6 +231,7 @@ impl Session<'_> {
     ) -> Result<(), Ended> {
         if let Some(closed) = act(relay, log, now_ms())? {
             self.windows += 1;
+            self.metrics.closed(&closed);
             stream.acknowledge(relay.acknowledged());
             tracing::debug!(
                 window = closed.window,
