@@ -121,12 +121,21 @@ impl Deployment {
     pub(crate) fn records_in_no_window(&self) -> u64 {
         let topic = self.topic("flips");
         let mut config = ClientConfig::new();
-        config.set("bootstrap.servers", Stack::get().bootstrap_servers());
+        // Otherwise a partition ends where its open transaction begins.
+        config
+            .set("bootstrap.servers", Stack::get().bootstrap_servers())
+            .set("isolation.level", "read_uncommitted");
         let consumer: BaseConsumer = config.create().expect("a consumer");
         let metadata = consumer.fetch_metadata(Some(&topic), Duration::from_secs(30)).expect("the topic");
         let partitions = metadata.topics()[0].partitions();
         let end = |partition: &MetadataPartition| {
-            consumer.fetch_watermarks(&topic, partition.id(), Duration::from_secs(30)).expect("the topic").1
+            let mut end = None;
+            wait_until("the partition tells its end", || {
+                // A new partition may not know its leader yet.
+                end = consumer.fetch_watermarks(&topic, partition.id(), Duration::from_secs(30)).ok();
+                end.is_some()
+            });
+            end.map_or(0, |(_, end)| end)
         };
         // Windows last: one that closes meanwhile must not be taken for none.
         let written: i64 = partitions.iter().map(end).sum();
