@@ -84,7 +84,9 @@ impl Control {
         let row = self.client.query_one(
             "SELECT system_identifier::text, current_setting('wal_level'), current_database()::text,
                     CASE WHEN NOT pg_is_in_recovery()
-                         THEN ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int8 END
+                         THEN ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int8 END,
+                    CASE WHEN NOT pg_is_in_recovery()
+                         THEN (pg_current_wal_flush_lsn() - '0/0')::int8 ELSE 0 END
              FROM pg_control_system()",
             &[],
         )?;
@@ -109,6 +111,7 @@ impl Control {
             system: row.get(0),
             wal_level: row.get(1),
             database: row.get(2),
+            flushed_lsn: row.get::<_, i64>(4).cast_unsigned(),
             timeline: timeline.and_then(|timeline| u32::try_from(timeline).ok()),
             slot: slot.map(|row| Slot {
                 plugin: row.get(0),

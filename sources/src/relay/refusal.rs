@@ -15,6 +15,8 @@ pub struct Source {
     pub system: String,
     /// The timeline that it writes; `None` for a standby.
     pub timeline: Option<u32>,
+    /// Its write-ahead log is on disk up to here; 0 for a standby.
+    pub flushed_lsn: u64,
     /// The setting `wal_level`.
     pub wal_level: String,
     /// The connected database.
@@ -117,6 +119,13 @@ fn check_history(last: &WindowRecord, source: &Source, timeline: u32, log: &Log)
              and may have lost what the log has; set postgres.url to the old primary if it lives, or {START_ANEW}",
             last.timeline
         )
+    } else if source.flushed_lsn < last.position.lsn {
+        format!(
+            "the log was written up to LSN {}, and Postgres' write-ahead log ends at {}: its data was put back from an older \
+             copy, and what it commits now would pass for counted; put the newer data back if it lives, or {START_ANEW}",
+            lsn(last.position.lsn),
+            lsn(source.flushed_lsn)
+        )
     } else if last.flips_topic != log.flips_topic {
         format!(
             "the last window was written to the flips topic with id {}, and the topic of that name has id {}: it was \
@@ -207,6 +216,7 @@ mod tests {
         Source {
             system: "7".to_owned(),
             timeline: Some(1),
+            flushed_lsn: 100,
             wal_level: "logical".to_owned(),
             database: "app".to_owned(),
             slot: Some(Slot {
@@ -256,7 +266,7 @@ mod tests {
     #[test]
     fn whatever_does_not_match_is_refused_with_a_way_out() {
         type Change = fn(&mut Source, &mut Log);
-        let cases: [(Change, &str); 18] = [
+        let cases: [(Change, &str); 19] = [
             (|source, _| source.timeline = None, "set postgres.url to the primary"),
             (|source, _| source.wal_level = "replica".to_owned(), "ALTER SYSTEM SET wal_level = logical"),
             (|source, _| source.publication = None, "fencepost migrate"),
@@ -271,6 +281,7 @@ mod tests {
             (|source, _| source.slot.as_mut().expect("one").database = None, "relay.slot"),
             (|source, _| source.system = "8".to_owned(), "set postgres.url to that database"),
             (|source, _| source.timeline = Some(2), "timeline 2"),
+            (|source, _| source.flushed_lsn = 89, "put the newer data back"),
             (|_, log| log.flips_topic = "other".to_owned(), "created anew"),
             (|_, log| log.partitions = 9, "8 partitions"),
             (|_, log| (log.last, log.history_is_lost) = (None, true), "restore the topic"),
