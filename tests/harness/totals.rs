@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fencepost_model::placement::LANES;
 use fencepost_model::{LaneTotals, WindowId};
@@ -25,15 +25,16 @@ impl TotalsLog {
         for lane in &lanes {
             reader.seek(*lane, 0).expect("a totals topic");
         }
-        let (mut log, mut ends) = (Self::default(), 0);
+        // A lane that goes on is at its end more than once.
+        let (mut log, mut ended) = (Self::default(), BTreeSet::new());
         wait_until("the totals log is read", || {
             while let Some(found) = reader.poll().expect("totals of our own") {
                 match found {
                     Totals::Record(record) => log.push(record),
-                    Totals::End { .. } => ends += 1,
+                    Totals::End { lane } => drop(ended.insert(lane)),
                 }
             }
-            ends >= lanes.len()
+            ended.len() == lanes.len()
         });
         log
     }
