@@ -1,5 +1,6 @@
 //! The main job: what is committed in Postgres is counted in Redis, soon and exactly.
 
+use std::io::{self, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fencepost_model::{CutKind, placement};
@@ -37,7 +38,15 @@ fn flips_of_eight_clients_are_counted_exactly_and_soon() {
     assert!(deployment.audit() > 10_000, "most of the items were liked");
     staleness_ms.sort_unstable();
     let at = |share: usize| staleness_ms[(staleness_ms.len() - 1) * share / 100];
-    eprintln!("{summary}\nstaleness at the store, ms: p50 {} p99 {} max {}", at(50), at(99), at(100));
+    // Past the test runner, which shows what a test prints only when it fails.
+    writeln!(
+        io::stderr(),
+        "{summary}\nstaleness at the store, ms: p50 {} p99 {} max {}",
+        at(50),
+        at(99),
+        at(100)
+    )
+    .unwrap();
     assert!(staleness_ms.len() > 20, "the store was fresh while likes went on");
     assert_eq!(up.terminate().code(), Some(0));
 }

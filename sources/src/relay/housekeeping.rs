@@ -14,13 +14,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use fencepost_schema::OUTBOX_DAYS_AHEAD;
 use postgres::{CancelToken, Client, NoTls};
 
 use super::partitions::{Partition, State, days_ahead, expired};
 use super::{Failure, RelayConfig};
-
-/// Partitions are made for so many days ahead, as `fencepost migrate` does.
-const DAYS_AHEAD: i32 = 14;
 
 /// With partitions for fewer days ahead than this, somebody has to look before likes fail.
 const DAYS_AHEAD_MIN: u32 = 7;
@@ -256,7 +254,7 @@ impl Housekeeping {
 /// Makes the partitions that are missing, and returns how many.
 fn make(client: &mut Client) -> Result<i32, Failure> {
     client
-        .query_one("SELECT fencepost.make_outbox_partitions($1)", &[&DAYS_AHEAD])
+        .query_one("SELECT fencepost.make_outbox_partitions($1)", &[&OUTBOX_DAYS_AHEAD])
         .map(|row| row.get(0))
         .map_err(|error| Failure::query("cannot make partitions of fencepost.outbox", &error))
 }
